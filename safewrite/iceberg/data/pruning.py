@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -97,34 +98,50 @@ _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, Dec
 """Types whose bounds and values have one order."""
 
 
-def holding(
-    tasks: Sequence[FileScanTask], values: Mapping[str, pa.Array], metadata: TableMetadata
-) -> list[FileScanTask]:
-    """The files in which each of these columns may have one of its values, by the least and the greatest that a file has.
+@dataclass(frozen=True, eq=False)
+class SoughtValues:
+    """Values of some columns, by which files are left out; they are put in order once for all plans of a write."""
 
-    Values that lie far apart leave out the files between them.
-    """
-    left = list(tasks)
-    for name, some in values.items():
-        field = metadata.schema().find_field(name)
-        kind = field.field_type
-        if not isinstance(kind, _ORDERED):
-            continue
-        known = sorted(
-            _comparable(some.take(pc.array_sort_indices(some)), kind)
-        )  # Python sorts what is sorted at once
-        left = [task for task in left if _holds_any(task.file, field.field_id, kind, known)]
-    return left
+    of: Mapping[str, pa.Array]
+    _ordered: dict[str, _Ordered] = field(default_factory=dict, repr=False)
+
+    def holding(self, tasks: Sequence[FileScanTask], metadata: TableMetadata) -> list[FileScanTask]:
+        """The files in which each of these columns may have one of its values, by the least and the greatest that a file has.
+
+        Values that lie far apart leave out the files between them.
+        """
+        left = list(tasks)
+        for name, some in self.of.items():
+            column = metadata.schema().find_field(name)
+            kind = column.field_type
+            if not isinstance(kind, _ORDERED):
+                continue
+            if name not in self._ordered:
+                self._ordered[name] = _Ordered(some.take(pc.array_sort_indices(some)))
+            known = self._ordered[name].as_bounds_of(kind)
+            left = [task for task in left if _holds_any(task.file, column.field_id, kind, known)]
+        return left
 
 
-def _comparable(values: pa.Array, kind: object) -> list[Any]:
-    """Values as PyIceberg decodes bounds: dates are days, times are microseconds."""
-    if isinstance(kind, DateType):
-        values = values.cast(pa.int32())
-    elif isinstance(kind, TimestampType | TimestamptzType):
-        values = values.cast(pa.int64())
-    found: list[Any] = values.to_pylist()
-    return found
+@dataclass(frozen=True, eq=False)
+class _Ordered(Sequence[Any]):
+    """Values in their order, which is that of Python too; few of them are looked at."""
+
+    values: pa.Array
+
+    def as_bounds_of(self, kind: object) -> _Ordered:
+        """As PyIceberg decodes bounds: dates are days, times are microseconds."""
+        if isinstance(kind, DateType):
+            return _Ordered(self.values.cast(pa.int32()))
+        if isinstance(kind, TimestampType | TimestamptzType):
+            return _Ordered(self.values.cast(pa.int64()))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.values[place].as_py()
 
 
 def _holds_any(file: DataFile, field_id: int, kind: PrimitiveType, known: Sequence[Any]) -> bool:

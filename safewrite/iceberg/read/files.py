@@ -13,7 +13,7 @@ from safewrite.frames.parallel import LOOKED_AT_ONCE, LOOKED_BYTES, windows
 from safewrite.frames.predicate import within
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.data.pruning import Pruning, holding
+from safewrite.iceberg.data.pruning import Pruning, SoughtValues
 from safewrite.iceberg.data.reading import WHOLE_BYTES, planned, rows_of
 from safewrite.iceberg.data.schema import read_schema
 from safewrite.iceberg.data.vectors import vector_of
@@ -43,7 +43,7 @@ def rows_with(
         check_all_read(unread, schema.names)
     if wanted.predicate is None:
         planned_for = yield from planned(head, within(wanted.values), known, limits)
-        tasks = holding(planned_for, wanted.values, metadata)
+        tasks = SoughtValues(wanted.values).holding(planned_for, metadata)
     else:
         planned_for = yield from planned(head, wanted.predicate, known, limits)
         pruning = Pruning(wanted.predicate, metadata, schema)

@@ -22,7 +22,7 @@ from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.data.pruning import holding
+from safewrite.iceberg.data.pruning import SoughtValues
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -71,6 +71,7 @@ class ApplyPlan(AppendPlan):
     """What the work is told of this plan."""
     _removal: RowRemoval | None = field(default=None, repr=False)
     _has_looked: bool = False
+    _sought: SoughtValues | None = field(default=None, repr=False)
     _rows: InsertedRows | None = field(default=None, repr=False)
 
     @property
@@ -126,7 +127,9 @@ class ApplyPlan(AppendPlan):
             tasks = yield from self._tasks(head, EVERYTHING)
         elif work.bounds != EVERYTHING:  # else there are truncates alone
             tasks = yield from self._tasks(head, work.bounds)
-            held = holding([*tasks.values()], work.values, table_of(head).metadata)
+            if self._sought is None or self._sought.of is not work.values:
+                self._sought = SoughtValues(work.values)
+            held = self._sought.holding([*tasks.values()], table_of(head).metadata)
             looked = {mark_of(task): live_file(mark_of(task), task) for task in held}
         applied = yield from work.apply(memory, [*looked.values()], (yield from wall_ms()))
         outcome, self.applied = applied.outcome, applied
