@@ -91,25 +91,26 @@ class ExtensionColumn:
 
     def __init__(self, name: str, series: Any) -> None:
         self.name = name
-        self._series = series
-        self.kind = self._to_arrow(series.iloc[:0]).type
+        self._values = series.array
+        """Not the Series: pandas looks for rows of one by what is asked for, again at each slice."""
+        self.kind = self._to_arrow(self._values[:0]).type
         if pa.types.is_dictionary(self.kind):
             # an empty piece of a category keeps its categories, so this is the whole column's type
-            self.kind = self.kind.value_type if len(series.cat.categories) else pa.null()
+            self.kind = self.kind.value_type if len(self._values.categories) else pa.null()
 
-    def _to_arrow(self, series: Any) -> pa.ChunkedArray:
+    def _to_arrow(self, values: Any) -> pa.ChunkedArray:
         try:
-            if is_sparse(series.dtype):
-                return _chunked(pa.array(series.sparse.to_dense().to_numpy(), from_pandas=False))
-            return _chunked(pa.array(series.array))
+            if is_sparse(values.dtype):
+                return _chunked(pa.array(values.to_dense(), from_pandas=False))
+            return _chunked(pa.array(values))
         except _UNREADABLE as error:
-            raise _no_arrow(self.name, str(series.dtype), error) from error
+            raise _no_arrow(self.name, str(values.dtype), error) from error
 
     def piece(self, start: int, stop: int) -> pa.ChunkedArray:
-        return self._to_arrow(self._series.iloc[start:stop])
+        return self._to_arrow(self._values[start:stop])
 
     def take(self, rows: Indices) -> pa.ChunkedArray:
-        return self._to_arrow(self._series.iloc[rows])
+        return self._to_arrow(self._values[rows])
 
 
 class ObjectColumn:

@@ -84,7 +84,7 @@ class _Signed:
         keys = self.reach.keys
         signable: Any = _Signable(asked)
         signer(keys.get_frozen_credentials() if keys else None, self.reach.service, region).add_auth(signable)
-        headers = dict(signable.headers.items())
+        headers: dict[str, str] = signable.headers
         if asked.method not in ("GET", "HEAD"):
             headers["Content-Length"] = str(len(asked.body))
         body = asked.body or None
@@ -97,16 +97,12 @@ class _Signable:
     """A request as botocore's signers read and change it."""
 
     def __init__(self, asked: _Request) -> None:
-        from botocore.compat import HTTPHeaders
-
         self.method, self.url, self.body = asked.method, asked.url, asked.body
         self.params: dict[str, str] = {}
         # Over https a body with its MD5 is not hashed again for the signature, as botocore has it for uploads.
         self.context: dict[str, Any] = {"has_streaming_input": asked.method == "PUT"}
-        self.headers = HTTPHeaders()
-        for name, value in asked.headers.items():
-            self.headers[name] = value
-        self.headers["User-Agent"] = _AGENT
+        self.headers = {**asked.headers, "User-Agent": _AGENT}
+        """By the names that botocore's signers ask for; its own type for headers looks for other spellings of each."""
         if trace := os.environ.get(
             "_X_AMZN_TRACE_ID"
         ):  # by which Lambda finds functions that start themselves

@@ -54,6 +54,35 @@ def test_every_kind_of_frame_gives_the_same_rows_twice_in_any_slices(kind: str) 
     assert frame.arrow_schema().field("a").type == pa.int64()
 
 
+def test_columns_of_pandas_are_read_past_its_indexers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They find out again for each column and slice what they are asked: a fifth of the CPU of a small append."""
+    data = pd.DataFrame(
+        {
+            "n": np.arange(3),
+            "i": pd.array([1, None, 3], dtype="Int64"),
+            "s": pd.array(["x", None, "y"], dtype="string"),
+            "at": pd.to_datetime(["2026-01-01"] * 3, utc=True),
+            "c": pd.Categorical([1, None, 1]),
+            "z": pd.arrays.SparseArray([0, 0, 7]),
+            "o": np.array(["a", None, "b"], object),
+        }
+    )
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("pandas was asked for rows by an indexer")
+
+    monkeypatch.setattr(type(data.iloc), "__getitem__", refused)
+    frame = as_frame(data)
+    instant = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    rows = [
+        {"n": 0, "i": 1, "s": "x", "at": instant, "c": 1, "z": 0, "o": "a"},
+        {"n": 1, "i": None, "s": None, "at": instant, "c": None, "z": 0, "o": None},
+        {"n": 2, "i": 3, "s": "y", "at": instant, "c": 1, "z": 7, "o": "b"},
+    ]
+    assert [row for piece in slices(frame, 2) for row in piece.to_pylist()] == rows
+    assert frame.take(np.array([2, 0])).to_pylist() == [rows[2], rows[0]]
+
+
 class _Foreign:
     """A table of a library that safewrite does not know, which exports streams again and again."""
 
