@@ -962,6 +962,69 @@ def rows_go_missing(was: Any, *args: Any, **kwargs: Any) -> Any:
         yield from was(*args, **kwargs)
 
 
+@fault(
+    "H1",
+    "delta.data.variants:with_variants",
+    "delta/test_variants.py::test_every_verb_carries_variants_as_they_are",
+)
+def rows_that_are_written_again_lose_their_variants(_: Any, state: Any) -> Any:
+    return state
+
+
+@fault(
+    "H1",
+    "changes.lookup.candidate_rows:taken_along",
+    "delta/test_variants.py::test_every_verb_carries_variants_as_they_are",
+)
+def a_row_that_changes_loses_its_variant(was: Any, come: Any, gone: Any, keys: Any) -> Any:
+    return was(come, None if gone is None else gone.slice(0, 0), keys)
+
+
+@fault(
+    "H1",
+    "delta.data.variants:check_whole",
+    "delta/test_variants.py::test_shredded_variants_are_marked_as_gone_and_not_written_again",
+)
+def a_shredded_variant_is_taken_for_a_whole_one(*_: Any) -> None:
+    return
+
+
+@fault(
+    "H1",
+    "delta.write.new_columns:left",
+    "changes/test_schema_mode.py::test_one_commit_adds_the_column_and_applies_the_changes",
+)
+def rows_of_changes_lack_the_columns_that_they_bring(_: Any, common: Any) -> Any:
+    return common["state"]
+
+
+@fault(
+    "H3",
+    "changes.meaning.new_columns:brought",
+    "changes/test_schema_mode.py::test_a_column_becomes_as_wide_as_the_changes_and_a_key_stays_as_it_is",
+)
+def a_key_gets_as_wide_as_that_of_the_changes(_: Any, found: Any, *__: Any) -> Any:
+    return found
+
+
+@fault(
+    "H9",
+    "delta.write.new_columns:asked",
+    "changes/test_schema_mode.py::test_a_member_sees_the_columns_of_those_before_it",
+)
+def a_member_does_not_see_the_columns_of_those_before_it(was: Any, *args: Any) -> Any:
+    return was(*args[:3])
+
+
+@fault(
+    "H3",
+    "delta.write.new_columns:rules_of",
+    "changes/test_schema_mode.py::test_a_column_by_which_a_rule_goes_gets_no_wider",
+)
+def a_column_of_a_rule_gets_wider(*_: Any) -> None:
+    return
+
+
 # --- I: change logs ----------------------------------------------------------------------------------
 @fault(
     "I1",
