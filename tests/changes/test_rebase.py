@@ -356,3 +356,10 @@ def disturb(lake: Lake, oracle: Oracle, what: str, at: int) -> None:
     elif what == "append" and (key := (at % 4, "xy"[at % 2])) not in oracle.entries:
         lake.add(pa.Table.from_pylist([dict(zip(SCHEMA.names, (*key, 1, 1, "other"), strict=True))], SCHEMA))
         oracle.entries[key] = KeyEntry((1, 1), "other")
+
+
+@pytest.mark.parametrize("work_of", [part, group, job])
+def test_every_plan_of_a_batch_asks_files_by_the_same_values(work_of: Any) -> None:
+    """By these a plan knows that what it was told of a file holds; jobs had others for each plan, and asked about all files again."""
+    work = work_of([up((1, 0), "new", (1, "x"))])
+    assert work.values is work.values

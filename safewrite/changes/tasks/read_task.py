@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -195,9 +196,9 @@ class ReadBatch:
         """How many changes there are."""
         return self.report.fingerprint.rows
 
-    @property
+    @cached_property
     def values(self) -> dict[str, pa.Array]:
-        """The values of key columns that have few."""
+        """The values of key columns that have few: the same for every plan, so that no file is asked about twice."""
         return {name: values for name, values in self.report.values.items() if values is not None}
 
     @property
