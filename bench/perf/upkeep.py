@@ -2,7 +2,8 @@
 
 ``python -m bench.perf.upkeep --format delta --appends 2000 --rows 100`` prints a table; seconds are of CPU, all threads.  Appends
 stand ``--minutes`` apart by the clocks of this process and of its files, so that retentions end.
-``--every 0`` maintains once, at the end, with deltalake's compaction of a copy beside it.  ``--spark`` reads by Spark as well (wall).
+``--every 0`` maintains copies of the table at the end, turn by turn with deltalake's compaction of others.  ``--spark`` reads by Spark as well
+(wall), and has copies for its OPTIMIZE, or tables for ``rewrite_data_files`` (CPU of its Java).
 """
 
 from __future__ import annotations
@@ -207,21 +208,77 @@ def _between(lake: Lake, table: Table, clock: Clock, asked: argparse.Namespace) 
 
 
 def _at_the_end(lake: Lake, table: Table, asked: argparse.Namespace) -> None:
-    """Maintain once, beside deltalake's compaction of a copy."""
-    for number in range(asked.appends):
-        table.append(_rows(number, asked.rows))
-    ours, theirs = lake.folder / "ours", lake.folder / "theirs"
-    took = sum(one.stat().st_size for one in lake.folder.rglob("*.parquet"))
+    """Maintain at the end, beside what others do to tables with the same files."""
+    if asked.spark:
+        lake.spark = _spark(lake)
+    _fill(table, asked)
+    size = sum(one.stat().st_size for one in lake.folder.rglob("*.parquet") if "_delta_log" not in one.parts)
     before = {name: _least(name, read)[0] for name, read in lake.readers("ours").items()}
-    if lake.kind == "delta":
-        shutil.copytree(ours, theirs)
-        compacted, _ = _timed(DeltaTable(theirs).optimize.compact)
-        _say(f"deltalake's compaction {compacted:.2f} s, {took / compacted / 1e6:.1f} MB/s")
-    maintained, report = _timed(table.maintain)
-    _say(f"{report}")
-    _say(f"maintain {maintained:.2f} s, {took / maintained / 1e6:.1f} MB/s")
+    took: dict[str, list[float]] = {}
+    for number in range(ROUNDS):
+        for name, call in _compactions(lake, number, asked).items():
+            took.setdefault(name, []).append(
+                (_java_timed(lake.spark, call) if "spark" in name else _timed(call))[0]
+            )
+    for name, seconds in took.items():
+        _say(
+            f"{name}: {min(seconds):.2f} s, {size / min(seconds) / 1e6:.1f} MB/s, {min(took['maintain']) / min(seconds):.2f} of maintain's seconds"
+        )
+    _say(f"{table.maintain()}")
     for name, read in lake.readers("ours").items():
         _say(f"{name}: {before[name]:.2f} s before, {_least(name, read)[0]:.2f} s after")
+
+
+def _fill(table: Table, asked: argparse.Namespace) -> None:
+    for number in range(asked.appends):
+        table.append(_rows(number, asked.rows))
+
+
+def _compactions(lake: Lake, number: int, asked: argparse.Namespace) -> Mapping[str, Callable[[], Any]]:
+    """What puts the files of a table together, each on one of its own."""
+    if lake.kind == "delta":
+        copies = {name: str(lake.folder / f"{name}{number}") for name in ("ours", "theirs", "sparks")}
+        for copy in copies.values():
+            shutil.copytree(lake.folder / "ours", copy)
+        found: dict[str, Callable[[], Any]] = {
+            "maintain": partial(_maintained, copies["ours"]),
+            "deltalake": partial(_optimized, copies["theirs"]),
+        }
+        if lake.spark is not None:
+            found["spark's OPTIMIZE"] = lambda: lake.spark.sql(
+                f"OPTIMIZE delta.`{copies['sparks']}`"
+            ).collect()
+        return found
+    names = [f"ours{number}", *([f"sparks{number}"] if lake.spark is not None else [])]
+    tables = [lake.made(name, _rows(0, 1)) for name in names]
+    for table in tables:
+        _fill(table, asked)
+    made = {"maintain": tables[0].maintain}
+    if lake.spark is not None:
+        call = f"CALL lake.system.rewrite_data_files(table => 'bench.{names[1]}', options => map('rewrite-all', 'true'))"
+        made["spark's rewrite_data_files"] = lambda: lake.spark.sql(call).collect()
+    return made
+
+
+def _maintained(folder: str) -> object:
+    return sw.open(folder).maintain()
+
+
+def _optimized(folder: str) -> object:
+    return DeltaTable(folder).optimize.compact()
+
+
+def _java_timed(spark: Any, call: Callable[[], Any]) -> tuple[float, Any]:
+    """As :func:`_timed`, by the clock of Spark's Java; of its first call much is compilation."""
+    process = spark.sparkContext._jvm.ProcessHandle.current().pid()  # noqa: SLF001
+
+    def used() -> float:
+        ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    result = call()
+    return used() - before, result
 
 
 def _spark(lake: Lake) -> Any:

@@ -21,7 +21,8 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from safewrite.delta.data.datafiles import encode
+from safewrite.delta.data import stats
+from safewrite.delta.data.datafiles import _Draft, encode
 from safewrite.delta.data.stats import FileStats
 from safewrite.delta.log.indexing import Indexed
 from safewrite.errors import InvalidInputError, WouldAlterError
@@ -247,6 +248,39 @@ def test_nan_in_one_slice_leaves_out_the_bounds_of_the_whole_file() -> None:  # 
             stats.update(piece)
         found = json.loads(stats.to_json())
         assert (found["numRecords"], found["minValues"], found["maxValues"]) == (2, {}, {})
+
+
+MANY = st.lists(
+    st.lists(
+        st.sampled_from(["", "a", "ü", "\U0010ffff" * 40, "a" * 40, "x" * 5000, None]), min_size=1, max_size=9
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(MANY)
+def test_bounds_of_many_texts_are_those_of_the_rows(groups: list[list[str | None]]) -> None:
+    """The footer has them, and where a text is too long for it the rows are looked at; also of some row groups that had few."""
+
+    def told(many: int) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stats, "_MANY_TEXTS", many)
+            draft = _Draft(pa.schema([("t", pa.string()), ("n", pa.int64())]), "snappy", {("t",), ("n",)})
+            for group in groups:
+                draft.write(pa.table({"t": pa.array(group, pa.string()), "n": range(len(group))}))
+            return draft.close()[1].to_json()
+
+    assert told(1) == told(5) == told(2**40)
+
+
+def test_texts_that_are_no_utf8_leave_out_their_bounds_however_many() -> None:
+    """As engines of Java write them: a compaction reads them too."""
+    broken = pa.array([b"\xff\xfe", b"a"] * 6000).cast(pa.binary()).view(pa.string())
+    draft = _Draft(pa.schema([("t", pa.string())]), "snappy", {("t",)})
+    draft.write(pa.table({"t": broken}))
+    found = json.loads(draft.close()[1].to_json())
+    assert (found["minValues"], found["nullCount"]) == ({}, {"t": 0})
 
 
 def test_zero_bounds_cover_both_zeros() -> None:  # H7

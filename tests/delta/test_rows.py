@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.delta.data import rows
@@ -99,3 +102,58 @@ def test_instants_in_int96_are_utc_at_every_depth(tmp_path: Path) -> None:
     table.delete("id = 2")
     table.maintain()
     assert table.rows(where="true")["s"].to_pylist() == [one, one]
+
+
+TEXTS = st.lists(st.sampled_from(["", "a", "ü", "long " * 40, None]), min_size=8, max_size=60)
+
+
+@given(TEXTS, st.integers(1, 60), st.sampled_from([2**31 - 1, 300]))
+def test_texts_that_come_again_and_again_are_read_as_they_are(
+    values: list[str | None], group: int, together: int
+) -> None:
+    """Through their dictionary, in arrays of bounded bytes; a text beside them with a struct's name is left alone."""
+    many = values * 20
+    table = pa.table({"t": many, "n": range(len(many)), "a": [{"b": one} for one in many], "a.b": many})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=group * 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_MANY", 1)
+        patch.setattr(rows, "_FEW_BYTES", 2**20)
+        patch.setattr(rows, "_TEXTS_BYTES", together)
+        file = rows._opened(pa.BufferReader(sink.getvalue()))
+        found = columns_of(file, table.column_names)
+        some = columns_of(file, ["t"], [file.num_row_groups - 1])
+        assert rows._few_texts(pq.ParquetFile(sink)) == ["t"]
+    assert max(pc.sum(pc.binary_length(chunk)).as_py() or 0 for chunk in found.column("t").chunks) <= together
+    assert found.schema.types == table.schema.types
+    assert found.equals(table)
+    assert some.equals(table.select(["t"]).slice(len(many) - some.num_rows))
+
+
+def test_texts_are_read_through_their_dictionary_where_that_is_worth_it() -> None:
+    few, own = ["a longer name", None, "b"] * 10_000, [f"name {number}" for number in range(30_000)]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"few": few, "own": own, "n": range(30_000)}), sink)
+    file = rows._opened(pa.BufferReader(sink.getvalue()))
+    assert file.schema_arrow.types[:2] == [pa.dictionary(pa.int32(), pa.string()), pa.string()]
+    assert columns_of(file, ["few"]).column(0).to_pylist() == few
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}])
+def test_a_table_of_few_texts_is_put_together_as_it_is(
+    tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its columns have other names in files, and where some files lack the column."""
+    monkeypatch.setattr(rows, "_MANY", 1)
+    monkeypatch.setattr(rows, "_FEW_BYTES", 2**20)
+    table = sw.create(tmp_path / "t", pa.schema([("id", pa.int64())]), properties=properties)
+    table.append([{"id": 0}])
+    for number in (1, 2, 3):
+        added = [{"id": number * 100 + one, "t": ["a", None, "ü"][one % 3]} for one in range(90)]
+        table.append(added, schema_mode="merge")
+    table.delete("id = 101")
+    assert table.maintain().files_after == 1
+    found = table.rows(where="true").sort_by("id")["t"].to_pylist()
+    wanted = ["a", None, "ü"] * 90
+    del wanted[1]
+    assert found == [None, *wanted]

@@ -334,5 +334,6 @@ class _Draft:
         self._stats.update(table)
 
     def close(self) -> tuple[bytes, FileStats]:
-        body, _ = self._file.close()
+        body, footer = self._file.close()
+        self._stats.note_footer(body, footer)
         return body, self._stats

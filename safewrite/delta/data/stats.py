@@ -14,16 +14,21 @@ import json
 import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from safewrite.delta.log.indexing import Path
 from safewrite.values import compute as pc
 from safewrite.values.casts import min_max
-from safewrite.values.types import NAIVE_TIMESTAMP
+from safewrite.values.types import NAIVE_TIMESTAMP, is_text
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 STRING_PREFIX_CHARS = 32
+_MANY_TEXTS = 10_000
+"""For fewer texts of a row group a second look at them costs less than the footer."""
 _MAX_CHAR = "\U0010ffff"
 _DECIMAL_DIGITS_MAX = 15  # more do not survive a reader that parses JSON numbers as doubles
 
@@ -45,14 +50,42 @@ class FileStats:
     indexed: Container[Path]
     rows: int = 0
     _bounds: dict[Path, _Bounds] = field(default_factory=dict)
+    _texts: set[Path] = field(default_factory=set)
+    """Columns of many texts, whose bounds the footer has: the writer has compared them all."""
 
     def update(self, table: pa.Table) -> None:
         """Add rows of ``schema``."""
         self.rows += table.num_rows
         for name, column in zip(table.schema.names, table.columns, strict=True):
             for path, leaf in _leaves((name,), column):
-                if path in self.indexed:
+                if path in self.indexed and not self._is_in_footer(path, leaf):
                     self._add(path, leaf)
+
+    def note_footer(self, body: bytes, footer: pq.FileMetaData) -> None:
+        """Take the bounds of texts that the footer has; they are looked for in the rows where it does not tell them."""
+        for path in self._texts:
+            bounds = self._bounds[path] = _Bounds(self._bounds[path].kind)
+            try:
+                told = _told(footer, path[0])
+            except UnicodeDecodeError:  # a text that is no UTF-8, as only other engines write them
+                told, bounds.usable = None, False
+            if told is None:
+                import pyarrow.parquet as pq
+
+                self._add(path, pq.read_table(pa.BufferReader(body), columns=[*path]).column(0))
+                continue
+            bounds.nulls = sum(nulls for nulls, _, _ in told)
+            bounds.low = min((low for _, low, _ in told if low is not None), default=None)
+            bounds.high = max((high for _, _, high in told if high is not None), default=None)
+
+    def _is_in_footer(self, path: Path, leaf: pa.ChunkedArray) -> bool:
+        """Whether the footer is to tell the bounds of a column."""
+        if path not in self._texts:
+            if len(leaf) < _MANY_TEXTS or not is_text(leaf.type) or len(path) > 1 or "." in path[0]:
+                return False
+            self._texts.add(path)
+            self._bounds.setdefault(path, _Bounds(leaf.type))
+        return True
 
     def _add(self, path: Path, leaf: pa.ChunkedArray) -> None:
         bounds = self._bounds.setdefault(path, _Bounds(leaf.type, usable=_ordered(leaf.type)))
@@ -88,6 +121,28 @@ class FileStats:
         return _render(
             {"numRecords": str(self.rows), "minValues": low, "maxValues": high, "nullCount": nulls}
         )
+
+
+def _told(footer: pq.FileMetaData, name: str) -> list[tuple[int, str | None, str | None]] | None:
+    """NULLs and bounds of a column in each row group; None if one lacks them, as where a text has more than four thousand bytes.
+
+    Raises:
+        UnicodeDecodeError: a bound is no UTF-8.
+    """
+    at = next(at for at in range(footer.num_columns) if footer.schema.column(at).path == name)
+    found: list[tuple[int, str | None, str | None]] = []
+    for number in range(footer.num_row_groups):
+        column = footer.row_group(number).column(at)
+        told = column.statistics
+        if told is None or not told.has_null_count:
+            return None
+        if told.has_min_max:
+            found.append((told.null_count, told.min, told.max))
+        elif told.null_count == column.num_values:
+            found.append((told.null_count, None, None))
+        else:
+            return None
+    return found
 
 
 def wide(stats: str) -> str:

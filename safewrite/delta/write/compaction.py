@@ -242,12 +242,11 @@ class _Pending:
         """
         tables, self._tables, self._size = self._tables, [], 0
         if tables and sum(one.num_rows for one in tables):
-            whole = pa.concat_tables(tables)
-            if whole.nbytes < len(tables) * COPIED_BYTES:
-                whole = whole.combine_chunks()
+            if sum(one.nbytes for one in tables) < len(tables) * COPIED_BYTES:
+                tables = [pa.concat_tables(tables).combine_chunks()]
+            made = [prepare(one, self.layout.schema, schema_mode="merge", stored=True) for one in tables]
             del tables
-            prepared = prepare(whole, self.layout.schema, schema_mode="merge", stored=True)
-            yield from map(self.layout.stored, prepared.tables())
+            yield pa.concat_tables([self.layout.stored(part) for one in made for part in one.tables()])
 
 
 # --- one commit -----------------------------------------------------------------------------------------
