@@ -32,10 +32,12 @@ from .changes_child import (
 )
 from .starving_places import PLACES, Place
 
+OURS_V3 = "safewrite on Iceberg version 3, merge-on-read"
 ARMS = {
     "vectors": OURS_VECTORS,
     "delta": OURS_DELTA,
     "marked": OURS_MARKED,
+    "marked-v3": OURS_V3,
     "iceberg": OURS_ICEBERG,
     "merge": MERGE,
     "upsert": UPSERT,
@@ -137,7 +139,7 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
     """What so many writers took for a call; one is alone, and nobody compacts."""
     with tempfile.TemporaryDirectory() as here:
         plan |= {"folder": str(Path(here) / "first"), "size": size}
-        plan["place"] = {"name": "local", "folder": plan["folder"]}
+        plan["place"] = {"name": "local", "folder": plan["folder"], "v3": plan["arm"] == OURS_V3}
         _make(load, plan["place"], Path(here), plan["arm"])
         members = []
         for number in range(size):
@@ -217,7 +219,7 @@ def _table(folder: str, is_delta: bool) -> tuple[Any, Any]:
 
 
 def _make(load: Load, place: Place, folder: Path, arm: str) -> None:
-    marks = arm in {OURS_VECTORS, OURS_MARKED}
+    marks = arm in {OURS_VECTORS, OURS_MARKED, OURS_V3}
     starving_places.make(load, place, folder, is_delta=arm in (*ON_DELTA, MERGE), marks=marks)
 
 
@@ -226,6 +228,7 @@ def _run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the large batch took, on a new table, and of the small writer how many calls landed and their median."""
     with tempfile.TemporaryDirectory() as here, starving_places.at(place, Path(here)) as there:
+        there["v3"] = ARMS[arm] == OURS_V3
         _make(load, there, Path(here), ARMS[arm])
         plan = {"arm": ARMS[arm], "load": load.to_dict(), "folder": there["folder"], "place": there}
         return _timed(plan | {"pause_s": pause_s} | how)

@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import safewrite as sw
+
 from ..servers import catalogs
 from ..servers.servers import Ministack, create_lock_table
 from . import change_tables
@@ -62,6 +64,23 @@ def catalog(place: Place) -> Any:
 
 def make(load: Load, place: Place, folder: Path, *, is_delta: bool, marks: bool) -> None:
     """Make the table, whose rows are marked as gone, or whose files are written again."""
+    if place.get("v3"):  # PyIceberg writes none
+        Path(place["folder"]).mkdir(parents=True, exist_ok=True)
+        properties = {
+            "write.merge.mode": "merge-on-read",
+            "write.delete.mode": "merge-on-read",
+            "format-version": "3",
+        }
+        sw.create(
+            TABLE,
+            change_tables.schema(),
+            catalog=_named(catalog(place)),
+            create_namespace=True,
+            properties=properties,
+        )
+        for part in change_tables.base(load):
+            opened(place, is_delta=False, group="never").append(part)
+        return
     if not is_delta:
         mode = "merge-on-read" if marks else "copy-on-write"
         if place["name"] == "local":
@@ -84,12 +103,16 @@ def _upload(made: Path, endpoint_url: str) -> None:
             s3.upload_file(str(path), BUCKET, f"t/{path.relative_to(made)}")
 
 
+def _named(catalog: Any) -> dict[str, str]:
+    """What a catalog is made of: safewrite's own writes version 3, PyIceberg's does not."""
+    return {"name": catalog.name, "type": "sql", **catalog.properties}
+
+
 def opened(place: Place, *, is_delta: bool, group: str) -> Any:
     """The table, by safewrite."""
-    import safewrite as sw
-
     if not is_delta:
-        return sw.open(TABLE, catalog=catalog(place), group=group)
+        there = catalog(place)
+        return sw.open(TABLE, catalog=_named(there) if place.get("v3") else there, group=group)
     how: dict[str, Any] = {}
     if place["name"] != "local":
         arbiter = "dynamodb" if place["locks"] else "object-store"

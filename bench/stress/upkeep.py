@@ -1,8 +1,9 @@
 """``python -m bench.stress.upkeep``: writers of all kinds, maintainers that are killed, compaction, vacuum and expiry by others, readers of old versions.
 
 Each writer writes down what was acknowledged.  At the end the table has to say the same: no row lost, doubled, revived or altered.
-The clock of one of two maintainers is a day ahead.  Files grow old in a third of the run: what is older was written more than a week ago, so that
-maintainers remove what nothing needs.  Two engines read each version, and the same one later.
+The clock of one of two maintainers is a day ahead.  Files grow old in a third of the run, at most in five minutes (Delta's log in five): what is older was written more than a
+month ago, so that maintainers remove what nothing needs, and a long run needs no more room than a short one.  Two engines read each version, and the same
+one later.  Each half minute a line tells what was acknowledged, and what room and memory it takes.
 Maintainers and deltalake's compaction take turns: deltalake lets a compaction land whose files another one took (`doctor`: `compacted_twice`).
 """
 
@@ -39,14 +40,21 @@ ROWS, KEPT = 20, 100
 KINDS = ("append", "upsert", "delete")
 LOOKS_APART_S = 10.0
 DAY_S = 24 * 3600
+AGED_S, OLD_DAYS = 300.0, 40
+"""After so long at most a file is so many days old; of Delta's log, after so long."""
+TELL_S = 30.0
 SNAPSHOTS = 50
 """PyIceberg's expiry leaves so many."""
 PROPERTIES = {
-    "delta": {"delta.enableDeletionVectors": "true"},
+    "delta": {
+        "delta.enableDeletionVectors": "true",
+        "delta.logRetentionDuration": "interval 15 days",
+        "delta.deletedFileRetentionDuration": "interval 5 minutes",
+    },
     "iceberg": {"write.merge.mode": "merge-on-read", "history.expire.max-snapshot-age-ms": "3600000"},
 }
 Rows = dict[int, int]
-Pairs = list[tuple[int, int]]
+Pairs = pa.Table
 """Ids and their values in order, one that is there twice too."""
 
 
@@ -69,8 +77,8 @@ def main() -> None:
     roles = [("writer", number) for number in range(asked.writers)]
     roles += [("reader", 0), ("other", 0), ("time", 0)]
     running = [_start(asked, role, number, folder) for role, number in roles]
-    killed = _kill_maintainers(asked, folder)
-    failed = [one.args for one in running if one.wait(asked.seconds + 300) != 0]
+    killed, failed = _kill_maintainers(asked, folder, running)
+    failed += [one.args for one in running if _code(one) != 0]
     for line in (Path(folder) / "said").read_text().splitlines():
         print(line)
     faults = _judge(asked.format, Path(folder))
@@ -103,22 +111,61 @@ def _start(asked: argparse.Namespace, role: str, number: int, folder: str) -> su
     return subprocess.Popen([sys.executable, "-W", "ignore", "-m", f"{__package__}.upkeep", *words])
 
 
-def _kill_maintainers(asked: argparse.Namespace, folder: str) -> int:
-    """Two maintainers at a time, each killed after a while and begun again."""
-    draw, killed, until = random.Random(asked.seed), 0, time.monotonic() + asked.seconds
-    both = [_start(asked, "maintainer", number, folder) for number in range(2)]
-    while time.monotonic() < until:
-        time.sleep(draw.uniform(0.5, 2.0) * asked.seconds / max(asked.kills, 1))
-        if killed < asked.kills:
-            number = draw.randrange(2)
+def _code(process: subprocess.Popen[bytes]) -> int:
+    """How a process ended; one that does not is ended."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(300)
+    process.kill()
+    return process.wait()
+
+
+def _kill_maintainers(
+    asked: argparse.Namespace, folder: str, running: list[subprocess.Popen[bytes]]
+) -> tuple[int, list[Any]]:
+    """Two maintainers at a time, each killed after a while and begun again; how many were, and those that ended by themselves."""
+    draw, began, told_s = random.Random(asked.seed), time.monotonic(), 0.0
+    kills = sorted(draw.uniform(0, asked.seconds) for _ in range(asked.kills))
+    both, failed, killed = [_start(asked, "maintainer", number, folder) for number in range(2)], [], 0
+    while (now_s := time.monotonic() - began) < asked.seconds:
+        failed += [one.args for one in both if one.poll() is not None]
+        dead = [number for number, one in enumerate(both) if one.poll() is not None]
+        if killed < len(kills) and now_s > kills[killed]:
+            killed += 1
+            dead += [number] if (number := draw.randrange(2)) not in dead else []
+        for number in dead:
             both[number].send_signal(signal.SIGKILL)
             both[number].wait()
-            killed += 1
             both[number] = _start(asked, "maintainer", number, folder)
+        if now_s > told_s:
+            told_s += TELL_S
+            _tell(now_s, killed, Path(folder), [*running, *both])
+        time.sleep(0.2)
     for one in both:
         one.kill()
         one.wait()
-    return killed
+    return killed, failed
+
+
+def _tell(now_s: float, killed: int, folder: Path, processes: list[subprocess.Popen[bytes]]) -> None:
+    """How far the run is."""
+    acked = sum(place.read_bytes().count(b"\n") for place in folder.glob("acked-*"))
+    sizes = list[int]()
+    for place in folder.rglob("*"):
+        with suppress(OSError):
+            sizes += [place.stat().st_size] if place.is_file() else []
+    memory = [_memory_mb(one.pid) for one in processes]
+    print(
+        f"{now_s:.0f} s: {acked:,} calls acknowledged, {killed} maintainers killed; {len(sizes):,} files of {sum(sizes) / 1e6:.0f} MB; "
+        f"{len(memory)} processes of {max(memory):.0f} MB at most",
+        flush=True,
+    )
+
+
+def _memory_mb(process: int) -> float:
+    """What a process has in memory; 0 where nobody says."""
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return 0.0
 
 
 # --- who takes part ---------------------------------------------------------------------------------------
@@ -238,16 +285,19 @@ def _expire(folder: Path) -> None:
 
 
 def _time(kind: str, folder: Path, number: int, seconds: float) -> None:
-    """Lets files of before a third of the run be older than a week, and the list of those that nothing needs older than a day."""
+    """Lets files of a while ago be older than all is kept, and the list of those that nothing needs older than a day."""
     until, root = time.monotonic() + seconds, folder / ("t" if kind == "delta" else "b")
     while time.monotonic() < until:
         for place in root.rglob("*"):
             with suppress(FileNotFoundError):
                 now, is_list = time.time(), place.name == "list.json"
-                if place.is_file() and "_delta_log" not in place.parts:
+                if place.is_file():
                     age = now - place.stat().st_mtime
-                    if seconds / 3 < age < DAY_S or (is_list and 1 < age < DAY_S):
-                        os.utime(place, (now - (2 if is_list else 9) * DAY_S,) * 2)
+                    most_s = (
+                        AGED_S if "_delta_log" in place.parts else min(seconds / 3, AGED_S)
+                    )  # versions are read again
+                    if most_s < age < DAY_S or (is_list and 1 < age < DAY_S):
+                        os.utime(place, (now - (2 if is_list else OLD_DAYS) * DAY_S,) * 2)
         time.sleep(1.0)
 
 
@@ -279,7 +329,9 @@ def _reader(kind: str, folder: Path, number: int, seconds: float) -> None:
         while looks and time.monotonic() - looks[0][2] > LOOKS_APART_S:
             version, rows, _ = looks.pop(0)
             again = _seen(kind, folder, version)
-            assert again in (None, rows), f"version {version} changed: {_differences(rows, again or [])}"
+            assert again is None or again.equals(rows), (
+                f"version {version} changed: {_differences(rows, again)}"
+            )
             counts["had expired" if again is None else "were the same"] += 1
     _say(folder, f"versions {LOOKS_APART_S:.0f} s later, by two engines: {dict(counts)}")
 
@@ -287,18 +339,21 @@ def _reader(kind: str, folder: Path, number: int, seconds: float) -> None:
 def _seen(kind: str, folder: Path, version: int) -> Pairs | None:
     """A version by both engines; None where it expired."""
     try:
-        first, second = (sorted(read(kind, folder, version)) for read in (_pairs, _pairs_of_polars))
+        first, second = (read(kind, folder, version) for read in (_pairs, _pairs_of_polars))
     except (ValueError, OSError):
         if kind == "iceberg" and _iceberg(folder).snapshot_by_id(version) is None:
             return None
         raise
-    assert first == second, f"version {version} by two engines: {_differences(first, second)}"
+    assert first.equals(second), f"version {version} by two engines: {_differences(first, second)}"
     return first
 
 
 def _differences(before: Pairs, after: Pairs) -> str:
     """What is not the same in two readings, as often as it is there."""
-    gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
+    was, now = (
+        Counter(zip(one["id"].to_pylist(), one["s"].to_pylist(), strict=True)) for one in (before, after)
+    )
+    gone, new = was - now, now - was
     return f"gone {sorted(gone.elements())}, new {sorted(new.elements())}"
 
 
@@ -311,7 +366,7 @@ ROLES = {"writer": _writer, "maintainer": _maintainer, "other": _other, "time": 
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
-def _pairs(kind: str, folder: Path, version: int | None) -> Iterator[tuple[int, int]]:
+def _pairs(kind: str, folder: Path, version: int | None) -> Pairs:
     """Rows as another library reads them."""
     if kind == "delta":
         from deltalake import DeltaTable, QueryBuilder
@@ -320,17 +375,26 @@ def _pairs(kind: str, folder: Path, version: int | None) -> Iterator[tuple[int, 
         found = pa.table(query.execute("SELECT id, s FROM t").read_all())
     else:
         found = _iceberg(folder).scan(snapshot_id=version).to_arrow()
-    yield from zip(found["id"].to_pylist(), found["s"].to_pylist(), strict=True)
+    return _in_order(found)
 
 
-def _pairs_of_polars(kind: str, folder: Path, version: int) -> Iterator[tuple[int, int]]:
+def _in_order(found: pa.Table) -> Pairs:
+    return (
+        found.select(["id", "s"])
+        .cast(SCHEMA)
+        .sort_by([("id", "ascending"), ("s", "ascending")])
+        .combine_chunks()
+    )
+
+
+def _pairs_of_polars(kind: str, folder: Path, version: int) -> Pairs:
     import polars as pl
 
     if kind == "delta":
         found = pl.scan_delta(str(folder / "t"), version=version)
     else:
         found = pl.scan_iceberg(_iceberg(folder), snapshot_id=version, reader_override="native")
-    yield from found.select("id", "s").collect().iter_rows()
+    return _in_order(found.select("id", "s").collect().to_arrow())
 
 
 def _iceberg(folder: Path) -> Any:
@@ -348,9 +412,9 @@ def _judge(kind: str, folder: Path) -> Counter[str]:
             wanted |= dict.fromkeys(range(*line.get("added", (0,))), 0)
             wanted |= dict.fromkeys(line.get("changed", ()), line.get("s", 0))
             wanted.pop(line.get("deleted"), None)
-    pairs = [*_pairs(kind, folder, None)]
-    found, faults = dict(pairs), Counter[str]()
-    faults["doubled"] = len(pairs) - len(found)
+    pairs = _pairs(kind, folder, None)
+    found, faults = dict(zip(pairs["id"].to_pylist(), pairs["s"].to_pylist(), strict=True)), Counter[str]()
+    faults["doubled"] = pairs.num_rows - len(found)
     faults["lost"] = len(wanted.keys() - found.keys())
     faults["revived"] = len(found.keys() - wanted.keys())
     faults["altered"] = sum(found[one] != s for one, s in wanted.items() if one in found)
