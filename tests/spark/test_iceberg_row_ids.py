@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from bench.servers.catalogs import CatalogKind
 from safewrite.changes.tasks import apply_job
 from safewrite.iceberg.catalog.loading import load
 from tests.iceberg.test_v3_appends import Overtaken
+from tests.spark import row_id_writer
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 from tests.spark.test_iceberg_writers import rows, settings, values
@@ -48,12 +53,13 @@ PROGRAMS: dict[str, tuple[CatalogKind, str, str, list[str | tuple[int, ...]]]] =
     "made": ("rest", "3", "copy-on-write", [(1, 2), (3,), f"{APPENDED} (4L, 'spark'), (5L, 'spark')", (6, 7), CHANGED, (8,), DELETED, MERGED, (9, 10), COMPACTED]),
     "of a SQL catalog": ("sql", "3", "merge-on-read", [(1, 2), f"{APPENDED} (5L, 'spark')", CHANGED, (3, 4), MERGED, "DELETE FROM {t} WHERE id = 3", (6,), DELETED, (8,), COMPACTED]),
     "upgraded": ("rest", "2", "merge-on-read", [(1, 2), (3, 4), UPGRADE, (5,), CHANGED, (6, 7), DELETED, MERGED, "CALL {c}.system.rewrite_data_files('{n}')", (8,)]),
-    # each file's vector is a blob of one Puffin file, and more rows of it go by either engine
+    # each file's vector is a blob of one Puffin, and more rows of it go by either engine; no file loses all of its rows before manifests
+    # are rewritten: safewrite removes such a file, and Spark marks it, so that it reserves more ids
     "of many vectors": ("sql", "3", "merge-on-read", [(1, 2), (5, 6), (3, 7), (8, 12), OF_EACH_FILE, CHANGED, MERGED, "DELETE FROM {t} WHERE id = 3", (9, 10), OF_MORE, COMPACTED, (13, 14), DELETED, CHANGED, (15,)]),
-    "of many vectors, read by Spark alone": ("rest", "3", "merge-on-read", [(1, 2), (5, 6), (3, 7), OF_EACH_FILE, MERGED, "UPDATE {t} SET value = 'again' WHERE id < 20", "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('delete-file-threshold', '1'))", (9,), OF_MORE, "CALL {c}.system.rewrite_manifests('{n}')", (10,), DELETED]),
+    "of many vectors, read by Spark alone": ("rest", "3", "merge-on-read", [(1, 2, 21), (5, 6, 22), (3, 7, 23), OF_EACH_FILE, MERGED, "UPDATE {t} SET value = 'again' WHERE id < 20", "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('delete-file-threshold', '1'))", (9, 16), OF_MORE, "CALL {c}.system.rewrite_manifests('{n}')", (10,), DELETED]),
     "of version 1": ("sql", "1", "merge-on-read", [(1, 2), (3, 4), f"{APPENDED} (5L, 'spark'), (6L, 'spark')", UPGRADE, (7, 8), OF_EACH_FILE, CHANGED, MERGED, (9,), COMPACTED, (10,), DELETED]),
-    "of version 1, copied": ("sql", "1", "copy-on-write", [(1, 2), (3, 4), UPGRADE, MERGED, (5, 6), OF_EACH_FILE, COMPACTED, (8,), MERGED]),
-    "with position deletes of before": ("sql", "2", "merge-on-read", [(1, 2), (5, 6), (3, 7), OF_EACH_FILE, "DELETE FROM {t} WHERE id = 1", UPGRADE, MERGED, (8,), OF_MORE, CHANGED, COMPACTED, (9,), DELETED]),
+    "of version 1, copied": ("sql", "1", "copy-on-write", [(1, 2), (3, 5), UPGRADE, (7, 8), MERGED, (6, 9), OF_EACH_FILE, COMPACTED, (10,), CHANGED, (13,)]),
+    "with position deletes of before": ("sql", "2", "merge-on-read", [(1, 2, 21), (5, 6, 22), (3, 7, 23), OF_EACH_FILE, "DELETE FROM {t} WHERE id = 1", UPGRADE, MERGED, (8,), OF_MORE, CHANGED, COMPACTED, (9,), DELETED]),
     "with position deletes of Spark": ("sql", "2", "merge-on-read", [(1, 2), (5, 6), (3, 7), "DELETE FROM {t} WHERE id IN (1, 6)", UPGRADE, "DELETE FROM {t} WHERE id = 3", OF_EACH_FILE, MERGED, (8,), COMPACTED, (9,)]),
 }  # fmt: skip
 
@@ -181,3 +187,83 @@ def test_rows_of_branches_and_tags_have_the_ids_that_spark_alone_would_give_them
             (one["id"], one["value"], one["r"]) for one in sparks
         ]
     assert found[0] == found[1]
+
+
+# --- many processes -----------------------------------------------------------------------------------
+WRITERS = 20
+SPARKS = range(50, 60)
+"""Keys that Spark alone changes, in a file of their own."""
+
+
+@pytest.mark.long
+def test_twenty_processes_and_spark_leave_each_row_once_with_an_id_of_its_own(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
+) -> None:
+    """By every verb, with upkeep, while Spark updates and merges: rows, ids, sequence numbers and ``next-row-id`` are those of one after another."""
+    lake = lakes("rest")
+    properties = settings("merge-on-read") | {"format-version": "3"}
+    table = lake.create(rows().schema, properties=properties)
+    table.append(rows(*range(1, row_id_writer.HOT + 1)))
+    table.append(rows(*SPARKS))
+    config = {"name": lake.name, "properties": lake.properties, "table": table.uri, "writers": WRITERS}
+    told = json.dumps({**config, "folder": str(tmp_path)})
+    crowd = subprocess.Popen([sys.executable, "-m", "tests.spark.row_id_writer", told])
+    merged = 0
+    while crowd.poll() is None or not merged:
+        merged += _merged(spark, lake.sql(table), merged)
+    assert crowd.returncode == 0
+    versions = [json.loads((tmp_path / f"{writer}.json").read_text()) for writer in range(WRITERS)]
+    table.refresh()
+    metadata: Any = table.iceberg.metadata
+    _check_numbers(metadata)
+    found = spark.sql(
+        f"SELECT id, value, _row_id AS r, _last_updated_sequence_number AS s FROM {lake.sql(table)}"
+    ).to_pylist()
+    sequences = {one.snapshot_id: one.sequence_number for one in metadata.snapshots}
+    by_key = {row["id"]: row for row in found}
+    wanted = {
+        number: f"w{WRITERS - row_id_writer.HOT - 1 + number:03}"
+        for number in range(1, row_id_writer.HOT + 1)
+    }
+    wanted |= dict.fromkeys(SPARKS, f"merge {merged}") | {900 + number: "merge" for number in range(merged)}
+    for writer in range(WRITERS):
+        own = row_id_writer.first(writer)
+        wanted |= {own: "b", own + 3: "a", own + 4: "b"}
+        appended, changed = (sequences[versions[writer][name]] for name in ("append", "change"))
+        assert [by_key[own + at]["s"] for at in (0, 3, 4)] == [changed, appended, changed]
+        assert by_key[own]["r"] + 3 == by_key[own + 3]["r"]
+    assert {row["id"]: row["value"] for row in found} == wanted
+    assert len(found) == len(wanted) == len({row["r"] for row in found})
+    assert max(row["r"] for row in found) < metadata.next_row_id
+    assert values(table.rows(where="true")) == sorted((number, value) for number, value in wanted.items())
+
+
+def _merged(spark: Spark, name: str, before: int) -> bool:
+    """Whether Spark changed its own rows, and brought one; it may lose to others, of which nothing stays."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    source = " UNION ALL ".join(f"SELECT {number}L AS id" for number in (*SPARKS, 900 + before))
+    try:
+        spark.run(f"UPDATE {name} SET value = 'update' WHERE id IN ({', '.join(map(str, SPARKS))})")
+        spark.run(
+            f"MERGE INTO {name} AS t USING ({source}) AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET value = 'merge {before + 1}' "
+            "WHEN NOT MATCHED THEN INSERT (id, value) VALUES (s.id, 'merge')"
+        )
+    except (PySparkException, Py4JError) as error:
+        lost = ("onflict", "concurrent", "Cannot commit", "Missing required files")
+        if not any(word in str(error) for word in lost):
+            raise
+        return False
+    return True
+
+
+def _check_numbers(metadata: Any) -> None:
+    """Each snapshot took the row ids that follow those of the one before, and the table says which are next."""
+    at = 0
+    for one in sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number):
+        assert one.first_row_id == at
+        at += one.added_rows
+    assert metadata.next_row_id == at
+    numbers = [one.sequence_number for one in metadata.snapshots]
+    assert len({*numbers}) == len(numbers) == metadata.last_sequence_number

@@ -474,11 +474,11 @@ def test_rows_come_and_go_beside_variants_of_iceberg_and_spark_goes_on(
         table.append([{"id": 100, "seq": 1, "v": "b"}], key="more")
         table.delete("id = 2 OR id = 3")
         table.overwrite([{"id": 1, "seq": 2, "v": "c"}], where="id = 1")
-        table.append(spark.session.sql("SELECT 101L AS id, 1L AS seq, 'frame' AS v"))
-        with pytest.raises(sw.InvalidInputError, match="'x' has the Iceberg type 'variant'"):
-            table.append(
-                spark.session.sql("SELECT 102L AS id, 1L AS seq, 'frame' AS v, parse_json('1') AS x")
-            )
+        with spark.careless():
+            table.append(spark.session.sql("SELECT 101L AS id, 1L AS seq, 'frame' AS v"))
+            given = spark.session.sql("SELECT 102L AS id, 1L AS seq, 'frame' AS v, parse_json('1') AS x")
+            with pytest.raises(sw.InvalidInputError, match="'x' has the Iceberg type 'variant'"):
+                table.append(given)
         with pytest.raises(sw.UnsupportedTableError, match="values of x would have to be carried along"):
             table.apply_changes([{"id": 4, "seq": 9, "v": "z"}], keys=["id"], sequence_by=["seq"])
         table.maintain()
