@@ -17,6 +17,7 @@ from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.features import check_commits, turn_on
 from safewrite.testing.crosscheck.frames import frame
 from safewrite.testing.crosscheck.home import Deed, files_in, ids, typed, upsert
+from safewrite.testing.crosscheck.log_files import LogReader
 from safewrite.testing.crosscheck.marks import mark_rows
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Step, Where
@@ -98,7 +99,7 @@ class DeltaHome:
         """Those that know the features; and one that looks at what commits must tell."""
         mapped = any(one.startswith("mapping") for one in program.features)
         marked = VECTORS in program.properties or "vectors" in program.features
-        newer = mapped or "v2 checkpoints" in program.features
+        newer = mapped or {"v2 checkpoints", "materialized"} & {*program.features}
         able = (
             {"datafusion"} if newer else {"datafusion", "polars"}
         )  # others refuse such a table, or answer NULL for mapped columns
@@ -111,7 +112,10 @@ class DeltaHome:
             check_commits(Path(self.uri), (*self.features, *(["vectors"] if marked else [])))
             return readers["datafusion"](types, where)
 
-        return {name: one for name, one in readers.items() if name in able} | {"commits": commits}
+        found = {name: one for name, one in readers.items() if name in able} | {"commits": commits}
+        by_log = LogReader(Path(self.uri))
+        found["duckdb by the log"] = by_log
+        return found | ({"feed by the log": by_log.fed} if "feed" in self.features else {})
 
     def files(self) -> frozenset[str] | None:
         return files_in(self.uri)

@@ -18,7 +18,7 @@ from safewrite.testing.crosscheck.promises import BrokenPromiseError
 
 FEATURES = (
     "mapping by name", "mapping by id", "row tracking", "commit times", "vectors", "feed", "check", "generated", "default",
-    "clustering", "v2 checkpoints",
+    "clustering", "v2 checkpoints", "materialized",
 )  # fmt: skip
 NEXT, STATE = "next_id", "state"
 """Columns that the table computes: ``id + 1``, and a text that rows get which lack it."""
@@ -32,6 +32,7 @@ _READERS = {
 _WRITERS = {
     **_READERS, "row tracking": "rowTracking", "commit times": "inCommitTimestamp", "feed": "changeDataFeed", "check": "checkConstraints",
     "generated": "generatedColumns", "default": "allowColumnDefaults", "clustering": "clustering",
+    "materialized": "materializePartitionColumns",
 }  # fmt: skip
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "mapping by name": {"delta.columnMapping.mode": "name"},
@@ -66,7 +67,9 @@ def turn_on(root: Path, features: Sequence[str], oracle: ProgramOracle) -> None:
         metadata["configuration"].update(_PROPERTIES.get(name, {}))
         if name in _COMPUTED:
             column, kind, told = _COMPUTED[name]
-            schema["fields"].append({"name": column.name, "type": kind, "nullable": True, "metadata": told})
+            schema["fields"].append(
+                {"name": column.name, "type": kind, "nullable": True, "metadata": dict(told)}
+            )
             oracle.compute(column)
     if any(name.startswith("mapping") for name in features):
         metadata["configuration"]["delta.columnMapping.maxColumnId"] = str(_name_columns(schema, 0))

@@ -16,6 +16,8 @@ _MAGIC = 1681511377
 _NO_RUNS = 12346
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+Z85_TO_B85 = bytes.maketrans(_Z85, _B85)
+"""The letters of the log as those of ``base64``."""
 
 
 def mark_rows(root: Path, ids: set[int]) -> set[int]:
