@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import safewrite as sw
 from safewrite.delta.data import rows
 from safewrite.delta.data.rows import columns_of
+from tests.delta.test_mapped_columns import mapped, row
 
 ROWS = pa.table(
     {
@@ -139,21 +140,32 @@ def test_texts_are_read_through_their_dictionary_where_that_is_worth_it() -> Non
     assert columns_of(file, ["few"]).column(0).to_pylist() == few
 
 
-@pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}])
-def test_a_table_of_few_texts_is_put_together_as_it_is(
-    tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where its columns have other names in files, and where some files lack the column."""
+@pytest.fixture
+def all_by_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_MANY", 1)
     monkeypatch.setattr(rows, "_FEW_BYTES", 2**20)
-    table = sw.create(tmp_path / "t", pa.schema([("id", pa.int64())]), properties=properties)
+
+
+@pytest.mark.usefixtures("all_by_dictionary")
+def test_a_table_of_few_texts_is_put_together_as_it_is(tmp_path: Path) -> None:
+    """Also where some files lack the column."""
+    table = sw.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.append([{"id": 0}])
     for number in (1, 2, 3):
         added = [{"id": number * 100 + one, "t": ["a", None, "ü"][one % 3]} for one in range(90)]
         table.append(added, schema_mode="merge")
     table.delete("id = 101")
     assert table.maintain().files_after == 1
-    found = table.rows(where="true").sort_by("id")["t"].to_pylist()
     wanted = ["a", None, "ü"] * 90
     del wanted[1]
-    assert found == [None, *wanted]
+    assert table.rows(where="true").sort_by("id")["t"].to_pylist() == [None, *wanted]
+
+
+@pytest.mark.usefixtures("all_by_dictionary")
+def test_few_texts_are_read_by_the_names_that_files_have(tmp_path: Path) -> None:
+    mapped(tmp_path)
+    table = sw.open(tmp_path)
+    for first in (10, 20, 30):
+        table.append([row(first + one, ["a", None][one % 2]) for one in range(6)])
+    assert table.maintain().files_after == 1
+    assert table.rows(where="true").sort_by("id")["v"].to_pylist() == ["a", None] * 9
