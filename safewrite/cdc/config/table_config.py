@@ -238,6 +238,11 @@ class TableOptions(ColumnOptions):
         return self.mode == "history"
 
     @property
+    def keeps_deleted(self) -> bool:
+        """Whether something stays of a row that was deleted."""
+        return self.has_versions or self.deleted_column is not None
+
+    @property
     def of_records(self) -> dict[str, MetadataKind]:
         """The columns that tell of a row's record."""
         return self.metadata | ({self.own.from_time: "source_time"} if self.has_versions else {})

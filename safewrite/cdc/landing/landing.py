@@ -30,7 +30,8 @@ from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.routing.tombstones import Deletions
 from safewrite.cdc.table.by_tasks import ExecutorWork, Routed, SharesOfBatch, TaskLanding
-from safewrite.cdc.table.table_batch import JobParts, TableBatch
+from safewrite.cdc.table.table_batch import TableBatch
+from safewrite.cdc.table.table_share import JobParts, TableShare
 from safewrite.cdc.table.task_shares import TaskShare
 from safewrite.intake.reporting import OnEvent, listener
 from safewrite.intake.settings import from_environment
@@ -93,7 +94,7 @@ class Landing:
 
     def _in_tables(
         self, batch: Batch, done: dict[str, int], decoded: Decoded, parts: SharesOfBatch
-    ) -> tuple[list[LedgerEntry], Sequence[TableBatch | TaskShare], list[DeadLetter]]:
+    ) -> tuple[list[LedgerEntry], Sequence[TableShare], list[DeadLetter]]:
         """Land a batch in its tables: lines for the ledger, what each table got, and the dead letters, which are kept first.
 
         Those of a replay are kept already.
@@ -108,7 +109,7 @@ class Landing:
         rest, nowhere, routed = self._divided(decoded, batch, done)
         by_tasks = parts.prepared(routed)
         shares = self._shares(routed.values(), batch, done)
-        each: list[TableBatch | TaskShare] = [*shares, *by_tasks]
+        each: list[TableShare] = [*shares, *by_tasks]
         letters = [one for share in each for one in share.dead]
         if not batch.replay:
             self.ledger.write_letters([*nowhere, *letters], batch.ranges)
@@ -227,7 +228,7 @@ class Landing:
             raise next(iter(failed.values()))
         return late
 
-    def _apply(self, share: TableBatch | TaskShare) -> None:
+    def _apply(self, share: TableShare) -> None:
         share.apply()
 
 

@@ -172,7 +172,7 @@ class _Maker:
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")
-            if self._table.has_versions or self._table.deleted_column is not None:
+            if self._table.keeps_deleted:
                 raise UndecodableError(
                     "a truncate is of all rows, and those of this table stay; have the source delete them one by one"
                 )

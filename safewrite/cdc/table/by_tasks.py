@@ -27,7 +27,7 @@ from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
 from safewrite.cdc.table.shares import ShareReport, Sharing, TableView
-from safewrite.cdc.table.table_batch import JobParts
+from safewrite.cdc.table.table_share import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
 from safewrite.changes.members.table_chunks import UnfitError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -14,76 +13,44 @@ import safewrite as sw
 from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.columns.widening import Fitted, fitted
 from safewrite.cdc.config.column_rules import ColumnRules
-from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
-from safewrite.cdc.ledger.target_tables import TargetTables, keys_of
-from safewrite.cdc.records.batch import Batch, by_place
+from safewrite.cdc.ledger.ledger import LedgerEntry, listed
+from safewrite.cdc.ledger.target_tables import keys_of
+from safewrite.cdc.records.batch import Batch, Moves, by_place
 from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import ChangeSet
-from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
-from safewrite.cdc.routing.refusals import (
-    knows_job,
-    refuse_key_in_order,
-    refuse_made_anew,
-    refuse_other_key,
-    refuse_other_rows,
-    refuse_set_back,
-)
+from safewrite.cdc.routing.refusals import knows_job, refuse_key_in_order, refuse_other_key, refuse_other_rows
 from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.ranking import needs_rank, rank
-from safewrite.cdc.rows.reset_guard import check_of
-from safewrite.cdc.rows.rows import ChangeRow, ChangeRows, rows_of
+from safewrite.cdc.rows.reset_guard import Check, check_of
+from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.rows.unavailable_values import Key, Read, UnavailableValues, key_of, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
-from safewrite.cdc.table.version_changes import (
-    REPLANS_MAX,
-    VersionCommit,
-    VersionDoubt,
-    only_versions_came,
-)
-from safewrite.cdc.table.versions import lone_deletes, next_revision
+from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
+from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt
+from safewrite.cdc.table.versions import lone_deletes
 
 log = logging.getLogger("safewrite")
 
 
-@dataclass(frozen=True)
-class JobParts:
-    """What the tables of a job have in common."""
-
-    config: Config
-    targets: TargetTables
-    ledger: JobLedger
-    decoder: Decoder
-
-
 @dataclass
-class TableBatch:
-    """What one table gets of a batch.
+class TableBatch(TableShare):
+    """What one table gets of a batch, of all of its changes together.
 
     ``changes`` are those of its source; records of others are dead letters in ``strange``.  Without a ``frame`` there is
     nothing to commit.
     """
 
-    job: JobParts
-    table: TargetTable
-    entry: LedgerEntry
-    batch: Batch
-    found: sw.Table | None = None
-    positions: dict[str, int] = field(default_factory=dict)
     changes: ChangeSet = field(default_factory=ChangeSet)
-    origin: TableSource | None = None
     strange: list[DeadLetter] = field(default_factory=list)
     made: Made | None = None
     frame: ChangeFrame | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     """Columns that the table cannot have, and why."""
-    dead: list[DeadLetter] = field(default_factory=list)
 
     # --- before any table commits -------------------------------------------------------------------
     @classmethod
@@ -104,9 +71,7 @@ class TableBatch:
         except sw.InvalidInputError as error:  # a name that no table can have
             made._without_table(given, error)
             return made
-        landed = done.get(job.ledger.mark(table.name), 0)
-        refuse_made_anew(name, table, job.targets, positions, landed=landed)
-        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
+        job.refuse_other_table(table, found, positions, done)
         new = given.since(batch.starts(name, positions))
         entry.earlier = entry.records - new.records
         counts = None if (new.records and not batch.replay) or found is None else made._counts_before()
@@ -138,7 +103,7 @@ class TableBatch:
             if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
                 self._unavailable().follow_keys(asked, again=counts is not None)
             if counts is None and (self.table.deleted_column is not None or self._lacks_new()):
-                self._without_unknown()
+                self._give_up(self._unknown())
             if counts is None:
                 self._without_unjudged()
             done = self._fitted(again=counts is not None)
@@ -160,15 +125,10 @@ class TableBatch:
         """The rows that were made of the changes."""
         return ChangeRows() if self.made is None else self.made.rows
 
-    @property
-    def _computes(self) -> bool:
-        """Whether rows may be made of what the table has."""
-        return bool(self.table.expressions or (self.found is not None and self.found.row_rules))
-
     def make(self, keys: Keys, *, each: bool, again: bool = False) -> None:
         """Make rows of the changes; ``each`` makes all of them one by one, and ``again`` those of a batch that has landed."""
         self.made, table = self._making(keys, each=each), self.table
-        looks = bool(table.expressions) or table.deleted_column is not None or self._lacks_new()
+        looks = bool(table.expressions) or table.sequence == "source"
         if looks and self.rows.projected and any(row.lacks for row in self.rows.rows):
             self.made = self._making(keys, each=True)
         projected = sum(len(one.batch) for one in self.made.rows.projected)
@@ -265,67 +225,88 @@ class TableBatch:
         entry.ignored = rest - entry.dead
 
     # --- the commit ---------------------------------------------------------------------------------
-    def apply(self) -> None:
-        """Commit the frame, with the offsets of the batch."""
-        frame = self.frame
+    def _to_land(self) -> ToLand:
+        assert self.made is not None
+        rows = 0 if self.frame is None else self.frame.data.num_rows
+        newest, snapshots = self.changes.without(self.dead).newest_ms, self.made.snapshots.moves()
+        return ToLand(self.rows.keys, rows, True, newest, self.changes.topics, snapshots)
+
+    def _changes(self) -> pa.Table:
+        assert self.frame is not None
+        return self.frame.data
+
+    def _appended(self, found: sw.Table, moved: Moves) -> sw.Receipt:
+        return found.append(self._changes().drop_columns([OP, LACKS]), key=self.key, positions=moved)
+
+    def _of_versions(self, commit: VersionCommit, given: ToLand) -> sw.Receipt:
+        self.versions = VersionDoubt(self.table, given.rows, self.is_again(given.newest_ms))
+        return commit.of_frame(self._changes(), self.key, self.versions)
+
+    def _check(self, given: ToLand) -> Check | None:
+        again = self.is_again(given.newest_ms)
+        return None if self.batch.replay else check_of(self.table, self._left, self.known_ms, is_again=again)
+
+    def _lands_again(self) -> bool:
+        return super()._lands_again() and not any(row.change.is_tombstone for row in self.rows.rows)
+
+    # --- rows that a commit refused -----------------------------------------------------------------
+    def _mends(self, error: sw.InvalidInputError | sw.WouldAlterError) -> bool:
+        frame, found = self.frame, self.found
         assert frame is not None
-        assert self.found is not None
-        started = time.monotonic()
-        try:
-            receipt = self._applied_or_letters(frame, self.found)
-        except sw.WouldAlterError as error:
-            keeps = self.table.has_versions or self.table.deleted_column is not None
-            if not keeps or self.table.dead_letters == "fail":
-                raise
-            receipt = self._applied_without_lone(self.found, error)
-        if receipt is None:
-            return
-        landed = self.frame or frame
-        counts = counts_of_versions(landed) if self.table.has_versions else counts_of(receipt, self.table)
-        self.entry.count(counts or {})
-        self.entry.version = receipt.version
-        self.entry.commit_ms = round((time.monotonic() - started) * 1000)
+        assert found is not None
+        if self.table.dead_letters == "fail":
+            return False
+        if isinstance(error, sw.WouldAlterError):
+            return self.table.keeps_deleted and self._takes(self._lone(error), found)
+        if not frame.lacking:
+            return False
+        log.warning("table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error)
+        if self.table.sequence == "source":
+            self._make_each()
+            if self._takes(self._unknown(), found):
+                return True
+        # Columns of the rows order the changes, or the table remembers what the batch does not tell.
+        why = "and this batch has a change whose value nobody has"
+        lacking = [(row, left_out(row.lacks, why)) for row in self.rows.rows if row.lacks]
+        return self._takes([DeadLetter(row.change.record, reason) for row, reason in lacking], found)
 
-    def _applied_or_letters(self, frame: ChangeFrame, found: sw.Table) -> sw.Receipt | None:
-        """The receipt of a frame, without the rows that lack a value that is lost; None if none is left."""
-        try:
-            return self._applied_in_turn(frame)
-        except sw.InvalidInputError as error:
-            if not frame.lacking or self.table.dead_letters == "fail":
-                raise
-            log.warning(
-                "table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error
-            )
-            return self._applied_without_unknown(found)
-
-    def _applied_without_lone(self, found: sw.Table, error: sw.WouldAlterError) -> sw.Receipt | None:
-        """The receipt of a frame without deletes of which only a row without values would stay, which the table refuses.
-
-        Raises:
-            WouldAlterError: it refuses others.
-        """
+    def _make_each(self) -> None:
+        """Make rows one by one of changes that were read by columns."""
         if self.rows.projected:
             self.make(self.rows.keys, each=True)
             self._rank()
-        lone = {
-            id(row) for row in (self._lone_versions() if self.table.has_versions else self._first_marks())
-        }
+
+    def _lone(self, error: sw.WouldAlterError) -> list[DeadLetter]:
+        """The letters of deletes of which only a row without values would stay, which the table refuses."""
+        self._make_each()
         why = str(error).partition(" Nothing was written")[0]
-        letters = [
+        return [
             DeadLetter(
                 row.change.record,
                 f"the delete has no row before it, and the table refuses the row without values that would stay of it: {why}",
-                self.table.name,
             )
-            for row in self.rows.rows
-            if id(row) in lone
+            for row in (self._lone_versions() if self.table.has_versions else self._first_marks())
         ]
-        if not letters:
-            raise error
-        self.rows.rows = [row for row in self.rows.rows if id(row) not in lone]
-        self.rows.dead += letters
-        frame = self._with_letters(found)
-        return self._applied(found, frame) if frame.data.num_rows else None
+
+    def _takes(self, letters: Sequence[DeadLetter], found: sw.Table) -> bool:
+        """Make letters of rows, and the frame of the others; whether it is another one then."""
+        before = {id(row) for row in self.rows.rows if row.is_first}
+        self._give_up(letters)
+        self._mark_first()
+        if not letters and before == {id(row) for row in self.rows.rows if row.is_first}:
+            return False
+        frame = self.frame = frame_of(self.table, self.rows, found, self.refused)
+        kept = [*self.strange, *self.rows.dead, *frame.dead]
+        self.job.ledger.write_letters(kept, self.batch.ranges)
+        self._with_dead(kept)
+        self.entry.split = frame.data.num_rows - frame.changes
+        return True
+
+    def _give_up(self, letters: Sequence[DeadLetter]) -> None:
+        """Make letters of records, and take their rows out."""
+        lost = {id(one.record) for one in letters}
+        self.rows.rows = [row for row in self.rows.rows if id(row.change.record) not in lost]
+        self.rows.dead += [replace(one, table=self.table.name) for one in letters]
 
     def _lone_versions(self) -> list[ChangeRow]:
         """The deletes that end no version."""
@@ -338,39 +319,9 @@ class TableBatch:
         self._mark_first()
         return [row for row in self.rows.rows if row.op is Op.DELETE and row.is_first]
 
-    def _applied_without_unknown(self, found: sw.Table) -> sw.Receipt | None:
-        """The receipt of a frame without the rows that lack a value that is lost; None if none is left."""
-        assert self.made is not None
-        if self.rows.projected:
-            self.make(self.rows.keys, each=True)
-            self._rank()
-        table = self.table
-        if table.sequence == "source":
-            self._without_unknown()
-            self._mark_first()
-            frame = self._with_letters(found)
-            try:
-                return self._applied(found, frame) if frame.data.num_rows else None
-            except sw.InvalidInputError as error:
-                if not frame.lacking:
-                    raise
-                log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
-        # Columns of the rows order the changes, or the table remembers what the batch does not tell.
-        rules = self._rules_of(found.schema)
-        self.made = replace(self.made, rows=rows_of(rules, self.made.changes, self.rows.keys, carry=False))
-        self._compute()
-        self._rank()
-        self._mark_first()
-        frame = self._with_letters(found)
-        return self._applied(found, frame) if frame.data.num_rows else None
-
-    def _without_unknown(self) -> None:
-        """Make dead letters of the rows that lack a value that is lost."""
-        made = self.rows
-        unknown = self._unavailable().unknown()
-        lost = {id(letter.record) for letter in unknown}
-        made.rows = [row for row in made.rows if id(row.change.record) not in lost]
-        made.dead += [replace(letter, table=self.table.name) for letter in unknown]
+    def _unknown(self) -> list[DeadLetter]:
+        """The letters of rows that lack a value that is lost."""
+        return self._unavailable().unknown()
 
     def _fitted(self, *, again: bool) -> Fitted:
         """The rows under the types of their table.  Where deleted rows stay, a row takes no value of one that does not fit."""
@@ -383,7 +334,7 @@ class TableBatch:
                 return done
             self.rows.rows, self.found = left, done.found
             self.rows.dead += done.frame.dead
-            self._without_unknown()
+            self._give_up(self._unknown())
 
     def _without_unjudged(self) -> None:
         """Give rows the values that their source left out and a rule of the table reads; those that nobody has are dead letters.
@@ -414,79 +365,6 @@ class TableBatch:
         """The records that are dead letters, by their ids; what was read by columns has other objects for them than its rows."""
         dead = {letter.record.place for letter in self.dead}
         return {id(row.change.record) for row in self.rows.rows if row.change.record.place in dead}
-
-    def _with_letters(self, found: sw.Table) -> ChangeFrame:
-        """The frame of the rows that are left, once the letters of the others are kept."""
-        frame = self.frame = frame_of(self.table, self.rows, found, self.refused)
-        letters = [*self.strange, *self.rows.dead, *frame.dead]
-        self.job.ledger.write_letters(letters, self.batch.ranges)
-        self._with_dead(letters)
-        self.entry.split = frame.data.num_rows - frame.changes
-        return frame
-
-    def _applied_in_turn(self, frame: ChangeFrame) -> sw.Receipt:
-        """The receipt of a frame; one that lost to a replay of dead letters is planned again, some times."""
-        left = REPLANS_MAX
-        while True:
-            assert self.found is not None
-            try:
-                return self._applied(self.found, frame)
-            except sw.ConflictError as error:
-                if not left or error.kind is not sw.Kind.POSITION_MOVED or not self._replans():
-                    raise
-            left -= 1
-
-    def _applied(self, found: sw.Table, frame: ChangeFrame) -> sw.Receipt:
-        assert self.made is not None
-        table, name, positions = self.table, self.job.config.job, self.positions
-        landing = self.changes.without(self.dead)
-        newest, known = landing.newest_ms, positions.get(f"{name}/{SOURCE_TIME}")
-        moved = (
-            moved_by(name, table, positions, self.batch.moves(name, positions), newest)
-            | self.made.snapshots.moves()
-        )
-        if self.origin is not None:
-            moved |= self.origin.moves(self.changes.topics)
-        key = self.batch.key(name, table.name)
-        if table.is_appended:
-            return found.append(frame.data.drop_columns([OP, LACKS]), key=key, positions=moved)
-        # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
-        # those of a source that was set back.
-        again = known is not None and newest is not None and newest <= known
-        if table.has_versions:
-            doubt = VersionDoubt(table, frame.data.num_rows, again or bool(self.batch.replay))
-            moved |= next_revision(positions)
-            commit = VersionCommit(self.job.targets, table, found, self.rows.keys, moved)
-            return commit.of_frame(frame.data, key, doubt)
-        if self._computes:  # what was computed holds only for the rows that were read for it
-            moved |= next_revision(positions)
-        receipt = found.apply_changes(
-            frame.data,
-            keys=list(self.rows.keys),
-            sequence_by=table.sequence_by,
-            delete_when=[(OP, "=", "d")],
-            truncate_when=[(OP, "=", "t")],
-            unchanged=LACKS,
-            all_late="count",  # the check says it in the words of the configuration
-            check=None if self.batch.replay else check_of(table, self._left, known, is_again=again),
-            key=key,
-            positions=moved,
-        )
-        self.job.targets.tell_copies(table, receipt)
-        return receipt
-
-    def _replans(self) -> bool:
-        """Whether others only wrote versions meanwhile, so that the same frame is to be planned on those."""
-        if self._computes and not self.table.has_versions:
-            return False
-        found, positions = self.job.targets.position(self.table)
-        name, before = self.job.config.job, self.positions
-        self.found, self.positions = found, positions
-        return (
-            found is not None
-            and only_versions_came(before, positions, lambda known: self.batch.moves(name, known))
-            and not any(row.change.is_tombstone for row in self.rows.rows)
-        )
 
     def _left(self) -> ChangeRows:
         """The rows of all changes that are no dead letters, made one by one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,34 +15,24 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnFit
 from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_columns
-from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
 from safewrite.cdc.records.batch import Batch, Moves, by_place
-from safewrite.cdc.records.change import DeadLetter
-from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
 from safewrite.cdc.routing.refusals import (
     knows_job,
     refuse_key_in_order,
-    refuse_made_anew,
     refuse_other_key,
     refuse_other_rows,
-    refuse_set_back,
 )
 from safewrite.cdc.routing.table_source import TableSource, is_source_position
 from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
-from safewrite.cdc.table.ledger_counts import count_dead, counts_of
+from safewrite.cdc.table.ledger_counts import count_dead
 from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareReport, TableView
-from safewrite.cdc.table.table_batch import JobParts
-from safewrite.cdc.table.version_changes import (
-    REPLANS_MAX,
-    VersionCommit,
-    VersionDoubt,
-    only_versions_came,
-)
-from safewrite.cdc.table.versions import VersionRule, next_revision
+from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
+from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt
+from safewrite.cdc.table.versions import VersionRule
 from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs, SharedRows
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskReport
@@ -167,23 +156,16 @@ class Doubts:
         return None
 
 
-@dataclass
-class TaskShare:
+@dataclass(kw_only=True)
+class TaskShare(TableShare):
     """What one table gets of a batch by tasks."""
 
-    job: JobParts
     report: ShareReport
-    entry: LedgerEntry
-    batch: Batch
+    origin: TableSource
     jobs: SharedJobs[Any]
     """Those of the batch."""
-    found: sw.Table | None
-    """None where there is no row to make it of."""
-    positions: Mapping[str, int]
-    origin: TableSource
     parts: int
     """How many parts its changes are dealt to."""
-    dead: Sequence[DeadLetter] = ()
     filled: Mapping[int, Filled] = field(default_factory=dict)
     rest: Sequence[Dealt] = ()
     """Changes that are in no task: rows of changed keys."""
@@ -191,11 +173,6 @@ class TaskShare:
     """How many of these are late."""
     fit: ColumnFit = field(init=False)
     sql: ChunkSql | None = None
-    moved: dict[str, tuple[int | None, int]] = field(default_factory=dict)
-
-    @property
-    def table(self) -> TargetTable:
-        return self.report.table
 
     @classmethod
     def prepared(
@@ -218,9 +195,7 @@ class TaskShare:
             found, positions = job.targets.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
             raise UnfitError(str(error)) from error
-        landed = done.get(job.ledger.mark(table.name), 0)
-        refuse_made_anew(name, table, job.targets, positions, landed=landed)
-        refuse_set_back(name, table, job.ledger.checked(table, found, positions, landed=landed))
+        job.refuse_other_table(table, found, positions, done)
         if view_of(name, found, positions, view.parts) != view:
             raise UnfitError("it is not as it was when its records were read")
         if cls._has_all(found, report, batch, name):
@@ -236,7 +211,10 @@ class TaskShare:
         entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
         entry.ignored, entry.one_by_one, entry.earlier = report.ignored, report.one_by_one, report.earlier
-        made = cls(job, report, entry, batch, jobs, found, positions, origin, view.parts, report.dead)
+        made = cls(
+            job, table, entry, batch, found, positions, dead=report.dead,
+            report=report, origin=origin, jobs=jobs, parts=view.parts,
+        )  # fmt: skip
         if report.rows:
             made._make_columns()
         entry.split = report.rows - report.changes
@@ -288,76 +266,35 @@ class TaskShare:
         """What asks whether each change must be looked at."""
         if self.table.is_appended:
             return lambda reports: None
-        table, newest = self.table, self.report.landing_ms
-        known = self.positions.get(f"{self.job.config.job}/{SOURCE_TIME}")
-        again = bool(self.batch.replay) or (known is not None and newest is not None and newest <= known)
+        table, again = self.table, self.is_again(self.report.landing_ms)
         if table.has_versions:
-            return VersionDoubt(table, self.report.rows, again)
+            self.versions = VersionDoubt(table, self.report.rows, again)
+            return self.versions
         return Doubts(
             self.report.rows,
             table.all_late == "error" and not again,
-            known is not None and table.sequence == "source" and not self.report.truncates,
+            self.known_ms is not None and table.sequence == "source" and not self.report.truncates,
             self.report.lacking,
             self.late,
         )
 
-    def apply(self) -> None:
-        """Commit the changes, with the offsets of the batch.
-
-        Raises:
-            UnfitError: they must all be in one part; nothing was committed.
-        """
-        started = time.monotonic()
-        for again in reversed(range(1 + (REPLANS_MAX if self.table.has_versions else 0))):
-            try:
-                receipt, moved = self._landed()
-                break
-            except sw.WouldAlterError as error:
-                if self.table.has_versions or self.table.deleted_column is not None:
-                    raise UnfitError(f"a delete without a row before it: {error}") from error
-                raise
-            except sw.ConflictError as error:
-                if not again or error.kind is not sw.Kind.POSITION_MOVED or not self._lands_again():
-                    raise
-        else:
-            raise AssertionError("unreachable")
-        if receipt is not None:
-            self.entry.count(self._counts(receipt))
-            self.entry.version = receipt.version
-            self.entry.commit_ms = round((time.monotonic() - started) * 1000)
-            self.moved = moved
-
-    def _landed(self) -> tuple[sw.Receipt | None, Moves]:
-        """The receipt of a commit, None where there is nothing to commit, and what it moves."""
-        name, table, report = self.job.config.job, self.table, self.report
-        boundary = SnapshotBoundary.of(by_place(self.batch.ranges), name, table, self.positions)
+    def _to_land(self) -> ToLand:
+        report = self.report
+        boundary = SnapshotBoundary.of(
+            by_place(self.batch.ranges), self.job.config.job, self.table, self.positions
+        )
         boundary.found = report.snapshots
-        offsets = self.batch.moves(name, self.positions)
-        moved = moved_by(name, table, self.positions, offsets, report.landing_ms) | boundary.moves()
-        moved |= self.origin.moves(report.topics)
-        if table.expressions or table.has_versions or (self.found is not None and self.found.row_rules):
-            # The driver may compute rows of what the table has.
-            moved |= next_revision(self.positions)
-        if table.is_appended:
-            return self._appended(moved), moved
-        assert self.found is not None
-        if table.has_versions:
-            commit = VersionCommit(self.job.targets, table, self.found, report.keys, moved)
-            return commit.of(self._changes), moved
-        return self._changed(self.found, moved), moved
-
-    def _lands_again(self) -> bool:
-        """Whether others only wrote versions meanwhile."""
-        before, name = self.positions, self.job.config.job
-        self.found, self.positions = self.job.targets.position(self.table)
-        return self.found is not None and only_versions_came(
-            before, self.positions, lambda known: self.batch.moves(name, known)
+        return ToLand(
+            report.keys, report.rows, report.lacking, report.landing_ms, report.topics, boundary.moves()
         )
 
-    def _counts(self, receipt: sw.Receipt) -> Mapping[str, int]:
-        """What became of the changes."""
-        doubt = self.doubts
-        return doubt.counts() if isinstance(doubt, VersionDoubt) else counts_of(receipt, self.table) or {}
+    def _mends(self, error: sw.InvalidInputError | sw.WouldAlterError) -> bool:
+        if isinstance(error, sw.WouldAlterError) and self.table.keeps_deleted:
+            raise UnfitError(f"a delete without a row before it: {error}") from error
+        return False
+
+    def _of_versions(self, commit: VersionCommit, given: ToLand) -> sw.Receipt:
+        return commit.of(self._changes)
 
     def _changes(self, rule: VersionRule | None = None) -> SharedChanges:
         """The changes as tasks have them."""
@@ -372,32 +309,14 @@ class TaskShare:
             report.rows,
             self.parts if report.key_values.is_hashed else 1,
             pa.schema({OP: pa.string(), **lists}),
-            self.batch.key(self.job.config.job, table.name),
+            self.key,
             report.truncates,
             table.deleted_column,
             rule,
         )
 
-    def _changed(self, found: sw.Table, moved: Moves) -> sw.Receipt:
-        """The receipt of changes of keys."""
-        table, changes = self.table, self._changes()
-        receipt = found.apply_changes(
-            changes,
-            keys=list(self.report.keys),
-            sequence_by=table.sequence_by,
-            delete_when=[(OP, "=", "d")],
-            unchanged=LACKS if self.report.lacking else None,
-            all_late="count",
-            key=changes.origin,
-            positions=moved,
-        )
-        self.job.targets.tell_copies(table, receipt)
-        return receipt
-
-    def _appended(self, moved: Moves) -> sw.Receipt | None:
-        """The receipt of rows that are appended; None where the filter lets none pass."""
-        table, found = self.table, self.found
-        assert found is not None
+    def _appended(self, found: sw.Table, moved: Moves) -> sw.Receipt | None:
+        table = self.table
         read = ChunkRows(ChunkFit(self.fit, False, sql=self.sql))
         for left in reversed(range(_WRITES_MAX)):
             tasks = found.in_tasks()
@@ -408,9 +327,8 @@ class TaskShare:
             if not count:
                 self.entry.begins_at = None
                 return None
-            key = self.batch.key(self.job.config.job, table.name)
             try:
-                (answer,) = found.append_many([(key, rows)], positions=moved)
+                (answer,) = found.append_many([(self.key, rows)], positions=moved)
             except sw.ConflictError as error:  # its columns are others by now than the files were written by
                 if not left or error.kind is not sw.Kind.CONFLICT:
                     raise
