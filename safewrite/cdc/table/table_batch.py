@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
@@ -27,12 +28,12 @@ from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.rows_by_key import rows_with
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
-from safewrite.cdc.rows.unavailable_values import Key, Read, UnavailableValues, key_of, taking
+from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
 from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt
-from safewrite.cdc.table.versions import lone_deletes
+from safewrite.cdc.table.versions import VersionRule
 
 log = logging.getLogger("safewrite")
 
@@ -257,7 +258,7 @@ class TableBatch(TableShare):
         if self.table.dead_letters == "fail":
             return False
         if isinstance(error, sw.WouldAlterError):
-            return self.table.keeps_deleted and self._takes(self._lone(error), found)
+            return self.table.keeps_deleted and self._takes(self._lone(error, found), found)
         if not frame.lacking:
             return False
         log.warning("table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error)
@@ -276,7 +277,7 @@ class TableBatch(TableShare):
             self.make(self.rows.keys, each=True)
             self._rank()
 
-    def _lone(self, error: sw.WouldAlterError) -> list[DeadLetter]:
+    def _lone(self, error: sw.WouldAlterError, found: sw.Table) -> list[DeadLetter]:
         """The letters of deletes of which only a row without values would stay, which the table refuses."""
         self._make_each()
         why = str(error).partition(" Nothing was written")[0]
@@ -285,7 +286,7 @@ class TableBatch(TableShare):
                 row.change.record,
                 f"the delete has no row before it, and the table refuses the row without values that would stay of it: {why}",
             )
-            for row in (self._lone_versions() if self.table.has_versions else self._first_marks())
+            for row in (self._lone_versions(found) if self.table.has_versions else self._first_marks())
         ]
 
     def _takes(self, letters: Sequence[DeadLetter], found: sw.Table) -> bool:
@@ -308,11 +309,20 @@ class TableBatch(TableShare):
         self.rows.rows = [row for row in self.rows.rows if id(row.change.record) not in lost]
         self.rows.dead += [replace(one, table=self.table.name) for one in letters]
 
-    def _lone_versions(self) -> list[ChangeRow]:
-        """The deletes that end no version."""
-        gone = self._gone()
-        rows = [row for row in self.rows.rows if id(row.change.record) not in gone]
-        return _lone(rows, self.rows.keys, self.table, self._read)
+    def _lone_versions(self, found: sw.Table) -> list[ChangeRow]:
+        """The deletes that end no version; a copy of one ends none once that is gone."""
+        changes, own, keys = self._changes(), self.table.own, self.rows.keys
+        deletes = pc.equal(changes.column(OP), "d")
+        asked = changes.filter(deletes).select([*keys]).to_pylist()
+        stored = pa.Table.from_pylist(self._read([tuple(one.values()) for one in asked]), found.schema)
+        lone = VersionRule(self.table, keys, 0).lone_deletes(
+            changes.drop_columns([OP, LACKS]), deletes.to_numpy(), stored
+        )
+        return [
+            row
+            for row in self.rows.rows
+            if row.op is Op.DELETE and (row.values[own.epoch], row.values[own.sequence]) in lone
+        ]
 
     def _first_marks(self) -> list[ChangeRow]:
         """The deletes that stay and have no row of their key before them."""
@@ -375,21 +385,3 @@ class TableBatch(TableShare):
         dead = {one.record.place for one in self.dead}
         rows = [row for row in made.rows if row.change.record.place not in dead]
         return replace(made, rows=rows)
-
-
-def _lone(rows: Sequence[ChangeRow], keys: Sequence[str], table: TargetTable, read: Read) -> list[ChangeRow]:
-    """The deletes that end no version, among the rows of a batch."""
-    own, of_key, stored = table.own, dict[Key, list[ChangeRow]](), dict[Key, list[Mapping[str, object]]]()
-    for row in rows:
-        of_key.setdefault(key_of(row, keys), []).append(row)
-    asked = {key for key, found in of_key.items() if any(row.op is Op.DELETE for row in found)}
-    for one in read([*asked]):
-        stored.setdefault(tuple(one[name] for name in keys), []).append(one)
-    lone = []
-    for key in asked:
-        at = {id(row): (row.values[own.epoch], row.values[own.sequence]) for row in of_key[key]}
-        deletes = [row for row in of_key[key] if row.op is Op.DELETE]
-        upserts = [at[id(row)] for row in of_key[key] if row.op is not Op.DELETE]
-        found = lone_deletes([at[id(row)] for row in deletes], upserts, stored.get(key, ()), own)
-        lone += [row for row in deletes if at[id(row)] in found]
-    return lone

@@ -60,6 +60,18 @@ class VersionRule:
 
     def decided(self, changes: pa.Table, deletes: npt.NDArray[np.bool_], rows: pa.Table) -> RuledRows:
         """See :class:`safewrite.changes.meaning.row_rule.RowRule`."""
+        written, late = self._written(changes, deletes, rows)
+        come = written.table(changes, rows, self.keys, self.revision)
+        return RuledRows(come, np.array([place for place, _ in written.stored], np.int64), late)
+
+    def lone_deletes(self, changes: pa.Table, deletes: npt.NDArray[np.bool_], rows: pa.Table) -> set[At]:
+        """The deletes that end no version: what keeps them is a row without values."""
+        return {event.at for _, event in self._written(changes, deletes, rows)[0].deletes if event.new >= 0}
+
+    def _written(
+        self, changes: pa.Table, deletes: npt.NDArray[np.bool_], rows: pa.Table
+    ) -> tuple[_VersionRows, int]:
+        """The rows that come or end, and how many changes are late."""
         own, keys = self.table.own, self.keys
         refuse_unplaced(self.table, rows)
         of_batch = _by_key(changes.select([*keys, own.epoch, own.sequence, own.from_time]), keys)
@@ -74,31 +86,7 @@ class VersionRule:
                 late += newest is not None and at < newest
                 events.setdefault(at, _Event(at, not deletes[place], row[own.from_time], new=place))
             written.add(key, _without_copies([events[at] for at in sorted(events)], values))
-        come = written.table(changes, rows, keys, self.revision)
-        return RuledRows(come, np.array([place for place, _ in written.stored], np.int64), late)
-
-
-def lone_deletes(
-    deletes: Iterable[At], upserts: Iterable[At], rows: Sequence[Mapping[str, Any]], own: OwnNames
-) -> set[At]:
-    """Of changes of one key, the deletes that end no version: what keeps them is a row without values.
-
-    Args:
-        rows: the versions of the key in the table.
-    """
-    events = _stored_events(enumerate(rows), own)
-    for kind, places in ((False, deletes), (True, upserts)):
-        for at in places:
-            events.setdefault(at, _Event(at, kind, None, new=0))
-    found: set[At] = set()
-    before: _Event | None = None
-    for event in (events[at] for at in sorted(events)):
-        if event.new >= 0 and not event.is_upsert:
-            is_copy = before is not None and _is_copy(before, event)
-            if before is None or (before.at in found if is_copy else not before.is_upsert):
-                found.add(event.at)
-        before = event
-    return found
+        return written, late
 
 
 def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
