@@ -103,6 +103,7 @@ def note(found: Outcome, frame: ChangeFrame, share: TableBatch) -> None:
     found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
     for row in frame.data.to_pylist():
         offset = int(row[OwnNames().sequence].rpartition("-")[2])
+        row[LACKS] = row[LACKS] or []
         found.rows.setdefault(offset, []).append(dict(sorted(row.items())))
     assert LACKS in found.types
 

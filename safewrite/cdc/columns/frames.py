@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ OP = "_cdc_op"
 """The column of a frame that says what its row does; it is not in the table."""
 LACKS = "_cdc_lacks"
 """The column of a frame that names what its row lacks; it is not in the table."""
-_NAMES = pa.list_(pa.string())
+LISTS = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
@@ -49,67 +49,77 @@ def frame_of(
         refused: columns that the table cannot have, and why: rows with a value there do not land.
     """
     fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys, refused)
-    lacks = [_lacks(table, row, fit) for row in made.rows]
-    parts = [_of_rows(table, made.rows, lacks, fit)]
-    parts += [_of_columns(table, one, fit) for one in made.projected]
+    rows = made.rows
+    first = {at for at, row in enumerate(rows) if row.is_first}
+    of_rows = framed_rows(
+        fit, [row.values for row in rows], [row.lacks for row in rows], [row.op.value for row in rows],
+        marks=table.deleted_column, first=first,
+    )  # fmt: skip
+    gone = _letters_of_rows(table, rows, of_rows.dead)
+    kept = np.array([id(row.change) not in gone for row in rows], bool)
+    data, letters, narrow = [of_rows.data.filter(pa.array(kept))], [*gone.values()], of_rows.narrow
+    changes = len({id(row.change) for row in rows} - {*gone})
+    for one in made.projected:
+        part = framed_columns(fit, one.columns, one.operations)
+        data.append(
+            part.data.filter(pa.array(_without(len(one.batch), part.dead))) if part.dead else part.data
+        )
+        letters += _letters_of_columns(table, one, part.dead)
+        narrow |= part.narrow
+        changes += len(one.batch) - len(part.dead)
     return ChangeFrame(
-        pa.concat_tables(part.data for part in parts),
+        pa.concat_tables(data),
         fit.added(None if found is None else found.schema),
-        tuple(letter for part in parts for letter in part.dead),
-        sum(part.changes for part in parts),
-        any(lacks),
-        tuple(one for name, one in fit.wider.items() if any(name in part.narrow for part in parts)),
+        tuple(letters),
+        changes,
+        bool(pc.any(pc.greater(pc.list_value_length(of_rows.data.column(LACKS)), 0)).as_py()),
+        tuple(one for name, one in fit.wider.items() if name in narrow),
     )
 
 
-class _FramePart(NamedTuple):
-    """Some of a frame's rows, the changes that do not fit, and how many do."""
+class FramedPart(NamedTuple):
+    """Some changes under the types of their table, those of them that do not fit, and columns that have to be wider."""
 
     data: pa.Table
-    dead: Iterable[DeadLetter]
-    changes: int
+    dead: Mapping[int, str]
     narrow: frozenset[str]
 
 
-def _lacks(table: TargetTable, row: ChangeRow, fit: ColumnFit) -> tuple[str, ...]:
-    """The columns that a row takes from the row before it: of a row that is deleted and stays, all that the delete does not have."""
-    if table.deleted_column is None or row.op is not Op.DELETE or row.is_first:
-        return row.lacks
-    known = {*row.values, table.deleted_column}
-    return tuple(name for name in fit.types if name not in fit.clashes and name not in known)
+def framed_rows(
+    fit: ColumnFit,
+    values: list[dict[str, Any]],
+    lacks: list[Sequence[str]],
+    operations: Sequence[str],
+    *,
+    marks: str | None,
+    first: Collection[int] = (),
+) -> FramedPart:
+    """Changes that were made to rows one by one.
+
+    Args:
+        marks: the column that marks deleted rows, where these stay: a delete takes what it does not have from the row before it, unless it is
+            among the ``first``.
+    """
+    if marks is not None:
+        there = [name for name in fit.types if name not in fit.clashes]
+        for at, operation in enumerate(operations):
+            if operation == Op.DELETE.value:
+                values[at] = values[at] | {marks: True}
+                if at not in first:
+                    lacks[at] = [name for name in there if name not in values[at]]
+        operations = [Op.UPSERT.value] * len(operations)
+    is_row = np.array([operation == Op.UPSERT.value for operation in operations], bool)
+    arrays, dead, narrow = fit.of_rows(values, lacks, is_row)
+    arrays[OP], arrays[LACKS] = pa.array(operations, pa.string()), pa.array(lacks, LISTS)
+    return FramedPart(pa.table(arrays), dead, narrow)
 
 
-def _of_rows(
-    table: TargetTable, rows: Sequence[ChangeRow], lacks: Sequence[Sequence[str]], fit: ColumnFit
-) -> _FramePart:
-    """Changes that were made to rows one by one; ``lacks`` names for each the columns that it takes from the row before it."""
-    values, ops = [row.values for row in rows], [row.op.value for row in rows]
-    if (deleted := table.deleted_column) is not None:
-        values = [row.values | {deleted: True} if row.op is Op.DELETE else row.values for row in rows]
-        ops = [Op.UPSERT.value] * len(rows)
-    is_row = np.array([op == Op.UPSERT.value for op in ops], bool)
-    arrays, misfits, narrow = fit.of_rows(values, lacks, is_row)
-    dead = _letters_of_rows(table, rows, misfits)
-    arrays[OP] = pa.array(ops, pa.string())
-    arrays[LACKS] = pa.array([list(one) for one in lacks], _NAMES)
-    data = pa.table(arrays)
-    kept = [id(row.change) not in dead for row in rows]
-    if dead:
-        data = data.filter(pa.array(kept, pa.bool_()))
-    living = {id(row.change) for row, lives in zip(rows, kept, strict=True) if lives}
-    return _FramePart(data, dead.values(), len(living), narrow)
-
-
-def _of_columns(table: TargetTable, part: Projected, fit: ColumnFit) -> _FramePart:
-    """Changes that were projected as columns."""
-    length = len(part.batch)
-    arrays, dead, narrow = _fitted(part, fit)
-    arrays[OP] = part.operations
-    arrays[LACKS] = pa.array([[]] * length, _NAMES)
-    data = pa.table(arrays)
-    if dead:
-        data = data.filter(pa.array(_without(length, dead)))
-    return _FramePart(data, _letters_of_columns(table, part, dead), length - len(dead), narrow)
+def framed_columns(fit: ColumnFit, columns: Mapping[str, Any], operations: Any) -> FramedPart:
+    """Changes that were read by columns; they lack nothing."""
+    length = len(operations)
+    arrays, dead, narrow = fit.columns(columns, pc.equal(operations, "u").to_numpy(), length)
+    arrays[OP], arrays[LACKS] = operations, pa.nulls(length, LISTS)
+    return FramedPart(pa.table(arrays), dead, narrow)
 
 
 def _letters_of_rows(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes, types_of
-from safewrite.cdc.columns.frames import take_misfits
+from safewrite.cdc.columns.frames import LACKS, LISTS, OP, take_misfits
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
@@ -40,9 +40,9 @@ from safewrite.frames.row_rules import TableRules
 from safewrite.intake.duck import duckdb_version
 from safewrite.values.objects import array_of, column_of
 
-OP, PLACE, LACKS, ROW = "_cdc_op", "_cdc_place", "_cdc_lacks", "_cdc_row"
-"""Columns of changes besides the table's: what a change does, its place among all changes of the batch, and the columns that its
-source left out; of changes that were read one by one, the values as Python has them, in place of the table's columns."""
+PLACE, ROW = "_cdc_place", "_cdc_row"
+"""Columns of changes besides the table's: the place among all changes of the batch; of changes that were read one by one, the values as
+Python has them, in place of the table's columns."""
 _TASK_PLACES = 2**40
 """More records than a task has: places grow from task to task."""
 _LAST_PLACES = 2**62
@@ -382,7 +382,7 @@ def _parts(
         columns = {
             ROW: pa.array([pickle.dumps(row.values) for row in given], pa.binary()),
             OP: pa.array([row.op.value for row in given], pa.string()),
-            LACKS: pa.array([list(row.lacks) for row in given], pa.list_(pa.string())),
+            LACKS: pa.array([list(row.lacks) for row in given], LISTS),
             PLACE: pa.array([place for place, _ in one_by_one], pa.int64()),
         }
         values = {

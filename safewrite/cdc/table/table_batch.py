@@ -32,7 +32,7 @@ from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
-from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt
+from safewrite.cdc.table.version_changes import Apply, VersionDoubt, applied_alone
 from safewrite.cdc.table.versions import VersionRule
 
 log = logging.getLogger("safewrite")
@@ -230,22 +230,28 @@ class TableBatch(TableShare):
         assert self.made is not None
         rows = 0 if self.frame is None else self.frame.data.num_rows
         newest, snapshots = self.changes.without(self.dead).newest_ms, self.made.snapshots.moves()
-        return ToLand(self.rows.keys, rows, True, newest, self.changes.topics, snapshots)
+        return ToLand(
+            self.rows.keys, rows, not self.table.has_versions, newest, self.changes.topics, snapshots
+        )
 
-    def _changes(self) -> pa.Table:
+    @property
+    def _data(self) -> pa.Table:
         assert self.frame is not None
         return self.frame.data
 
     def _appended(self, found: sw.Table, moved: Moves) -> sw.Receipt:
-        return found.append(self._changes().drop_columns([OP, LACKS]), key=self.key, positions=moved)
+        return found.append(self._data.drop_columns([OP, LACKS]), key=self.key, positions=moved)
 
-    def _of_versions(self, commit: VersionCommit, given: ToLand) -> sw.Receipt:
+    def _applied(self, given: ToLand, rule: VersionRule | None, apply: Apply) -> sw.Receipt:
+        if rule is None:
+            return apply(self._data)
         self.versions = VersionDoubt(self.table, given.rows, self.is_again(given.newest_ms))
-        return commit.of_frame(self._changes(), self.key, self.versions)
+        return applied_alone(self._data.drop_columns([LACKS]), rule, self.key, self.versions, apply)
 
     def _check(self, given: ToLand) -> Check | None:
-        again = self.is_again(given.newest_ms)
-        return None if self.batch.replay else check_of(self.table, self._left, self.known_ms, is_again=again)
+        if self.batch.replay or self.table.has_versions:
+            return None
+        return check_of(self.table, self._left, self.known_ms, is_again=self.is_again(given.newest_ms))
 
     def _lands_again(self) -> bool:
         return super()._lands_again() and not any(row.change.is_tombstone for row in self.rows.rows)
@@ -311,7 +317,7 @@ class TableBatch(TableShare):
 
     def _lone_versions(self, found: sw.Table) -> list[ChangeRow]:
         """The deletes that end no version; a copy of one ends none once that is gone."""
-        changes, own, keys = self._changes(), self.table.own, self.rows.keys
+        changes, own, keys = self._data, self.table.own, self.rows.keys
         deletes = pc.equal(changes.column(OP), "d")
         asked = changes.filter(deletes).select([*keys]).to_pylist()
         stored = pa.Table.from_pylist(self._read([tuple(one.values()) for one in asked]), found.schema)

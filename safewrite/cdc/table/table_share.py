@@ -6,7 +6,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import safewrite as sw
 from safewrite.cdc.columns.frames import LACKS, OP
@@ -22,8 +23,8 @@ from safewrite.cdc.routing.refusals import refuse_made_anew, refuse_set_back
 from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.reset_guard import Check
 from safewrite.cdc.table.ledger_counts import counts_of
-from safewrite.cdc.table.version_changes import REPLANS_MAX, VersionCommit, VersionDoubt, only_versions_came
-from safewrite.cdc.table.versions import next_revision
+from safewrite.cdc.table.version_changes import REPLANS_MAX, Apply, VersionDoubt, only_versions_came
+from safewrite.cdc.table.versions import REVISIONS, VersionRule, next_revision
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,12 @@ class TableShare(ABC):
         """What there is to commit."""
 
     @abstractmethod
-    def _changes(self) -> Any:
-        """Changes for ``apply_changes``."""
+    def _applied(self, given: ToLand, rule: VersionRule | None, apply: Apply) -> sw.Receipt:
+        """The receipt of changes by key, which ``apply`` commits; ``rule`` is theirs where they begin and end versions."""
 
     @abstractmethod
     def _appended(self, found: sw.Table, moved: Moves) -> sw.Receipt | None:
         """The receipt of rows that are appended; None where the filter lets none pass."""
-
-    @abstractmethod
-    def _of_versions(self, commit: VersionCommit, given: ToLand) -> sw.Receipt:
-        """The receipt of changes that begin and end versions."""
 
     @abstractmethod
     def _mends(self, error: sw.InvalidInputError | sw.WouldAlterError) -> bool:
@@ -155,13 +152,14 @@ class TableShare(ABC):
             moved |= next_revision(self.positions)
         if table.is_appended:
             return self._appended(found, moved), moved
-        if table.has_versions:
-            commit = VersionCommit(self.job.targets, table, found, given.keys, moved)
-            return self._of_versions(commit, given), moved
-        receipt = found.apply_changes(
-            self._changes(),
-            keys=list(given.keys),
-            sequence_by=table.sequence_by,
+        keys, sequence, rule = [*given.keys], table.sequence_by, None
+        if table.has_versions:  # a version is named by its key and its beginning
+            keys, sequence = [*keys, *table.own.of_order], [table.own.revision]
+            rule = VersionRule(table, given.keys, moved[REVISIONS][1])
+        apply = partial(
+            found.apply_changes,
+            keys=keys,
+            sequence_by=sequence,
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS if given.has_lists else None,
@@ -170,6 +168,7 @@ class TableShare(ABC):
             key=self.key,
             positions=moved,
         )
+        receipt = self._applied(given, rule, apply)
         self.job.targets.tell_copies(table, receipt)
         return receipt, moved
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnFit
+from safewrite.cdc.columns.frames import LACKS, LISTS, OP, framed_columns, framed_rows
 from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_columns
 from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
@@ -29,16 +30,15 @@ from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
 from safewrite.cdc.table.ledger_counts import count_dead
-from safewrite.cdc.table.shares import LACKS, OP, PLACE, ROW, ShareReport, TableView
+from safewrite.cdc.table.shares import PLACE, ROW, ShareReport, TableView
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
-from safewrite.cdc.table.version_changes import VersionCommit, VersionDoubt
+from safewrite.cdc.table.version_changes import Apply, VersionDoubt
 from safewrite.cdc.table.versions import VersionRule
 from safewrite.changes.members.shared_jobs import Doubt, SharedChanges, SharedJobs, SharedRows
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.engine.abc import TaskReport
 from safewrite.engine.exchange import Dealt
 
-LISTS = pa.list_(pa.string())
 _WRITES_MAX = 5
 """Rows are written this many times at most, where a table's columns change meanwhile."""
 
@@ -76,7 +76,6 @@ class ChunkFit:
             UnfitError: a value does not fit; who has all records says of which.
         """
         operations = chunk.column(OP)
-        lacks: Any = pa.nulls(chunk.num_rows, LISTS)
         if ROW in chunk.column_names:
             values = [pickle.loads(row) for row in chunk.column(ROW).to_pylist()]
             lists = chunk.column(LACKS).to_pylist()
@@ -85,33 +84,17 @@ class ChunkFit:
                     values[at] |= filled.values
                     lists[at] = filled.lacks
             operations = operations if self.sql is None else self.sql.rows(values, operations)
-            if self.marks is not None:
-                operations = self._mark(values, lists, operations)
-            lacks = pa.chunked_array([pa.array(lists, LISTS)])
-            arrays, dead, narrow = self.fit.of_rows(values, lists, pc.equal(operations, "u").to_numpy())
+            made = framed_rows(self.fit, values, lists, operations.to_pylist(), marks=self.marks)
         else:
             columns: Mapping[str, Any] = {name: chunk.column(name) for name in chunk.column_names}
             if self.sql is not None:
                 columns, operations = self.sql.columns(columns, operations)
-            is_row = pc.equal(operations, "u").to_numpy()
-            arrays, dead, narrow = self.fit.columns(columns, is_row, chunk.num_rows)
-        if dead or narrow:
+            made = framed_columns(self.fit, columns, operations)
+        if made.dead or made.narrow:
             raise UnfitError(
-                next(iter(dead.values()), f"a value asks for a wider column: {', '.join(narrow)}")
+                next(iter(made.dead.values()), f"a value asks for a wider column: {', '.join(made.narrow)}")
             )
-        more = {LACKS: lacks} if self.lacking else {}
-        return pa.table({**arrays, OP: operations, **more}), chunk.column(PLACE)
-
-    def _mark(
-        self, values: list[dict[str, Any]], lists: list[Sequence[str]], operations: pa.ChunkedArray
-    ) -> pa.ChunkedArray:
-        """Make upserts of deletes whose rows stay: they take what they do not have from the row before."""
-        there = [name for name in self.fit.types if name not in self.fit.clashes]
-        for at, operation in enumerate(operations.to_pylist()):
-            if operation == "d":
-                values[at][self.marks or ""] = True
-                lists[at] = [name for name in there if name not in values[at]]
-        return pa.chunked_array([pa.array(["u"] * len(values), pa.string())])
+        return made.data if self.lacking else made.data.drop_columns([LACKS]), chunk.column(PLACE)
 
 
 @dataclass(frozen=True)
@@ -293,10 +276,10 @@ class TaskShare(TableShare):
             raise UnfitError(f"a delete without a row before it: {error}") from error
         return False
 
-    def _of_versions(self, commit: VersionCommit, given: ToLand) -> sw.Receipt:
-        return commit.of(self._changes)
+    def _applied(self, given: ToLand, rule: VersionRule | None, apply: Apply) -> sw.Receipt:
+        return apply(self._changes(rule))
 
-    def _changes(self, rule: VersionRule | None = None) -> SharedChanges:
+    def _changes(self, rule: VersionRule | None) -> SharedChanges:
         """The changes as tasks have them."""
         table, report = self.table, self.report
         lists = {LACKS: LISTS} if report.lacking else {}

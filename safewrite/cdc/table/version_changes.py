@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.columns.frames import LACKS, OP
+from safewrite.cdc.columns.frames import OP
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Moves
 from safewrite.cdc.rows.reset_guard import all_late_error
 from safewrite.cdc.table.versions import REVISIONS, VersionRule
@@ -21,6 +20,8 @@ from safewrite.changes.members.table_chunks import KeyReport, dealt, hashes_of
 from safewrite.engine.abc import TaskReport
 from safewrite.engine.local import LocalEngine
 
+Apply = Callable[[Any], sw.Receipt]
+"""Commits changes of keys."""
 _PLACE = "_cdc_place"
 REPLANS_MAX = 5
 """Changes are decided about again this many times at most, where others write versions meanwhile."""
@@ -54,44 +55,15 @@ def only_versions_came(
     return after.get(REVISIONS) != before.get(REVISIONS) and moves(after) == moves(before)
 
 
-@dataclass(frozen=True)
-class VersionCommit:
-    """One commit of changes that begin and end versions: a version is named by its key and its beginning."""
-
-    targets: TargetTables
-    table: TargetTable
-    found: sw.Table
-    keys: tuple[str, ...]
-    moved: Moves
-
-    def of(self, changes: Callable[[VersionRule], SharedChanges]) -> sw.Receipt:
-        """The receipt of changes that tasks have."""
-        own = self.table.own
-        given = changes(VersionRule(self.table, self.keys, self.moved[REVISIONS][1]))
-        receipt = self.found.apply_changes(
-            given,
-            keys=[*self.keys, *own.of_order],
-            sequence_by=[own.revision],
-            delete_when=[(OP, "=", "d")],
-            all_late="count",
-            key=given.origin,
-            positions=self.moved,
-        )
-        self.targets.tell_copies(self.table, receipt)
-        return receipt
-
-    def of_frame(self, frame: pa.Table, key: str, doubt: Doubt) -> sw.Receipt:
-        """The receipt of a frame in this process."""
-        name, of_keys = self.table.name, frame.select([*self.keys])
-        hashes = hashes_of(of_keys)
-        rows = frame.drop_columns([LACKS]).append_column(_PLACE, pa.array(np.arange(frame.num_rows)))
-        jobs: SharedJobs[Any] = SharedJobs(LocalEngine(), [[dealt(name, rows, hashes, 1)]], 1, 1, 1)
-        columns, told = pa.schema([(OP, pa.string())]), KeyReport.of(of_keys, hashes)
-
-        def changes(rule: VersionRule) -> SharedChanges:
-            return SharedChanges(name, jobs, _placed, told, frame.num_rows, 1, columns, key, rule=rule)
-
-        return jobs.alone(name, doubt, lambda: self.of(changes))
+def applied_alone(frame: pa.Table, rule: VersionRule, key: str, doubt: Doubt, apply: Apply) -> sw.Receipt:
+    """The receipt of changes that begin and end versions, in this process; ``key`` names them."""
+    name, of_keys = rule.table.name, frame.select([*rule.keys])
+    hashes, count = hashes_of(of_keys), frame.num_rows
+    rows = frame.append_column(_PLACE, pa.array(np.arange(count)))
+    jobs: SharedJobs[Any] = SharedJobs(LocalEngine(), [[dealt(name, rows, hashes, 1)]], 1, 1, 1)
+    columns, told = pa.schema([(OP, pa.string())]), KeyReport.of(of_keys, hashes)
+    changes = SharedChanges(name, jobs, _placed, told, count, 1, columns, key, rule=rule)
+    return jobs.alone(name, doubt, lambda: apply(changes))
 
 
 def _placed(chunk: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
