@@ -15,12 +15,11 @@ from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
 from safewrite.cdc.columns.widening import Fitted, fitted
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
-from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
 from safewrite.cdc.records.batch import Batch, Moves, by_place
 from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import ChangeSet
-from safewrite.cdc.routing.refusals import knows_job, refuse_key_in_order, refuse_other_key, refuse_other_rows
+from safewrite.cdc.routing.refusals import refuse_key_in_order, refuse_other_key, refuse_other_rows
 from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.ranking import needs_rank, rank
 from safewrite.cdc.rows.reset_guard import Check, check_of
@@ -64,8 +63,8 @@ class TableBatch(TableShare):
             done: the positions of the job's ledger.
         """
         name = job.config.job
-        entry = LedgerEntry(name, batch.number, table.name, offsets=listed(batch.ranges))
-        entry.records, entry.source_time_ms = given.records, given.newest_ms
+        entry = job.entry(batch, table, given.records)
+        entry.source_time_ms = given.newest_ms
         made = cls(job, table, entry, batch)
         try:
             found, positions = made.found, made.positions = job.targets.position(table)
@@ -118,8 +117,6 @@ class TableBatch(TableShare):
             self._count_again(counts_of_versions(frame) if self.table.has_versions else counts)
         elif frame.data.num_rows:
             self.frame = frame
-            if not knows_job(self.positions, self.job.config.job):
-                entry.begins_at = entry.offsets
 
     @property
     def rows(self) -> ChangeRows:

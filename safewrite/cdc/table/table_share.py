@@ -14,12 +14,16 @@ from safewrite.cdc.columns.frames import LACKS, OP
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry
+from safewrite.cdc.ledger.ledger import JobLedger, LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import TargetTables
 from safewrite.cdc.records.batch import Batch, Moves
 from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.routing.position_moves import SOURCE_TIME, moved_by
-from safewrite.cdc.routing.refusals import refuse_made_anew, refuse_set_back
+from safewrite.cdc.routing.refusals import (
+    knows_job,
+    refuse_made_anew,
+    refuse_set_back,
+)
 from safewrite.cdc.routing.table_source import TableSource
 from safewrite.cdc.rows.reset_guard import Check
 from safewrite.cdc.table.ledger_counts import counts_of
@@ -35,6 +39,10 @@ class JobParts:
     targets: TargetTables
     ledger: JobLedger
     decoder: Decoder
+
+    def entry(self, batch: Batch, table: TargetTable, records: int) -> LedgerEntry:
+        """The line of a table's share of a batch, before anything of it is known."""
+        return LedgerEntry(self.config.job, batch.number, table.name, records, offsets=listed(batch.ranges))
 
     def refuse_other_table(
         self,
@@ -118,6 +126,8 @@ class TableShare(ABC):
         receipt, moved = self._tried()
         if receipt is not None:
             versions = self.versions
+            if not knows_job(self.positions, self.job.config.job):
+                self.entry.begins_at = self.entry.offsets
             self.entry.count(counts_of(receipt, self.table) or {} if versions is None else versions.counts())
             self.entry.version = receipt.version
             self.entry.commit_ms = round((time.monotonic() - started) * 1000)

@@ -16,11 +16,9 @@ import safewrite as sw
 from safewrite.cdc.columns.column_fit import ColumnFit
 from safewrite.cdc.columns.frames import LACKS, LISTS, OP, framed_columns, framed_rows
 from safewrite.cdc.columns.widening import refuse_unknown_partitions, with_columns
-from safewrite.cdc.ledger.ledger import LedgerEntry, listed
 from safewrite.cdc.ledger.target_tables import keys_of
 from safewrite.cdc.records.batch import Batch, Moves, by_place
 from safewrite.cdc.routing.refusals import (
-    knows_job,
     refuse_key_in_order,
     refuse_other_key,
     refuse_other_rows,
@@ -191,7 +189,7 @@ class TaskShare(TableShare):
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and not {*report.sources} <= {origin.source}:
             raise UnfitError("it has records of several sources")
-        entry = LedgerEntry(name, batch.number, table.name, report.records, offsets=listed(batch.ranges))
+        entry = job.entry(batch, table, report.records)
         entry.source_time_ms, entry.by_executors = report.newest_ms, report.records
         entry.ignored, entry.one_by_one, entry.earlier = report.ignored, report.one_by_one, report.earlier
         made = cls(
@@ -202,8 +200,6 @@ class TaskShare(TableShare):
             made._make_columns()
         entry.split = report.rows - report.changes
         count_dead(table, entry, report.dead)
-        if report.rows and not knows_job(positions, name):
-            entry.begins_at = entry.offsets
         return made
 
     @staticmethod
@@ -308,7 +304,6 @@ class TaskShare(TableShare):
             rows, count = SharedRows(table.name, self.jobs, read).written(tasks.writer)
             self.entry.ignored = self.report.ignored + self.report.rows - count
             if not count:
-                self.entry.begins_at = None
                 return None
             try:
                 (answer,) = found.append_many([(self.key, rows)], positions=moved)
