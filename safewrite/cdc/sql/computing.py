@@ -20,7 +20,7 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import OP
 from safewrite.cdc.rows.project_columns import Projected
-from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
+from safewrite.cdc.rows.rows import ChangeRows
 from safewrite.cdc.rows.unavailable_values import UnavailableValues
 from safewrite.cdc.sql.row_sql import Evaluated, GivenValues, RowSql
 from safewrite.changes.members.table_chunks import UnfitError
@@ -59,79 +59,60 @@ def compute(
 
 # --- rows one by one -------------------------------------------------------------------------------------
 def _compute_rows(sql: RowSql, made: ChangeRows, lookup: UnavailableValues | None) -> int:
-    table, gone, dropped = sql.table, dict[int, DeadLetter](), set[int]()
-    asked = [row for row in made.rows if row.op is Op.UPSERT]
-    if lookup is not None and table.sequence == "source":
-        for row in asked:
-            if row.lacks:
-                lookup.fill(row, [name for name in row.lacks if name not in sql.only_read])
-    for name, text in sql.texts:
-        is_filter = name is None
-        judged = [row for row in asked if not (is_filter and row.change.op is Op.DELETE)]
-        judged = [row for row in judged if _is_whole(sql, row, text, lookup, gone)]
-        results = _of_rows(sql, name, text, judged, gone)
-        for row, value in zip(judged, results, strict=True):
-            if name is not None:
-                row.values[name] = value
-            elif not value and table.is_appended:
-                dropped.add(id(row.change))
-            elif not value:
-                _delete(table, made.keys, row)
-        left = {*gone, *dropped}
-        asked = [
-            row
-            for row in asked
-            if row.op is Op.UPSERT and id(row.change) not in left and not _is_past(sql, row)
-        ]
-    made.dead += gone.values()
-    dropped -= gone.keys()
-    made.rows = [row for row in made.rows if id(row.change) not in gone and id(row.change) not in dropped]
-    for row in made.rows:
+    table, rows, past = sql.table, made.rows, set[int]()
+    looks = lookup if table.sequence == "source" else None
+    for row in rows:
+        if row.lacks and row.op is Op.UPSERT and looks is not None:
+            looks.fill(row, [name for name in row.lacks if name not in sql.only_read])
+
+    def given(fit: ColumnFit, places: Any, text: str) -> tuple[Mapping[str, Any], Mapping[int, str]]:
+        """The values of some rows; those that lack what is read are no matter where a later one takes their place."""
+        some = [rows[place] for place in places.tolist()]
+        arrays, misfits = _values_of([row.values for row in some], fit)
+        lacking = {place: names for place, row in enumerate(some) if (names := sql.reads(row.lacks, text))}
+        for row in (some[place] for place in lacking):
+            if lookup is None or (looks is not None and looks.is_past(row, sql.reads(row.lacks))):
+                past.add(id(row))
+        why = f"{text!r} reads them, and {NOBODY_HAS}"
+        return arrays, {**misfits, **{place: left_out(names, why) for place, names in lacking.items()}}
+
+    deletes = np.array([row.change.op is Op.DELETE for row in rows], bool)
+    written = np.array([row.op is Op.UPSERT for row in rows], bool)
+    found = sql.evaluated(written, deletes, given)
+    _put([row.values for row in rows], written, found, _kept_of(table, made.keys))
+    gone, dropped = dict[int, DeadLetter](), set[int]()
+    for place, row in enumerate(rows):
         row.lacks = tuple(name for name in row.lacks if name not in sql.only_read)
-    return len(dropped)
+        if id(row) in past:
+            row.lacks = (*row.lacks, *table.computed)
+        elif place in found.dead:
+            gone.setdefault(id(row.change), DeadLetter(row.change.record, found.dead[place], table.name))
+        elif found.gone[place] and table.is_appended:
+            dropped.add(id(row.change))
+        elif found.gone[place]:  # a delete; of a changed key it stays the half that it is
+            row.op, row.lacks, row.left = Op.DELETE, (), True
+    made.dead += gone.values()
+    made.rows = [row for row in rows if id(row.change) not in gone and id(row.change) not in dropped]
+    return len(dropped - gone.keys())
 
 
-def _is_past(sql: RowSql, row: ChangeRow) -> bool:
-    """Whether a row is not looked at any more, for a later one takes its place."""
-    return not {*sql.table.computed}.isdisjoint(row.lacks)
+def _values_of(
+    rows: Sequence[Mapping[str, Any]], fit: ColumnFit
+) -> tuple[Mapping[str, Any], Mapping[int, str]]:
+    """The columns that a fit asks for, of rows that were made one by one, and what does not fit."""
+    arrays, misfits, _ = fit.of_rows(rows, [()] * len(rows), np.ones(len(rows), bool))
+    return arrays, misfits if arrays else {}  # an expression may read no column
 
 
-def _is_whole(
-    sql: RowSql, row: ChangeRow, text: str, lookup: UnavailableValues | None, gone: dict[int, DeadLetter]
-) -> bool:
-    """Whether a row has all values that an expression reads; else it is a dead letter, or no matter."""
-    if not row.lacks or not (missing := sql.reads(row.lacks, text)):
-        return True
-    if lookup is None or (sql.table.sequence == "source" and lookup.is_past(row, sql.reads(row.lacks))):
-        row.lacks = (*row.lacks, *sql.table.computed)
-        return False
-    why = left_out(missing, f"{text!r} reads them, and {NOBODY_HAS}")
-    gone.setdefault(id(row.change), DeadLetter(row.change.record, why, sql.table.name))
-    return False
-
-
-def _of_rows(
-    sql: RowSql,
-    name: str | None,
-    text: str,
-    rows: Sequence[ChangeRow],
-    gone: dict[int, DeadLetter],
-) -> list[Any]:
-    if not rows:
-        return []
-    fit, every = sql.fit_of(text), np.ones(len(rows), bool)
-    arrays, misfits, _ = fit.of_rows([row.values for row in rows], [()] * len(rows), every)
-    results, failed = sql.values(name, arrays, len(rows), misfits)
-    for place, why in failed.items():
-        gone.setdefault(id(rows[place].change), DeadLetter(rows[place].change.record, why, sql.table.name))
-    return list(results.to_pylist())
-
-
-def _delete(table: TargetTable, keys: Collection[str], row: ChangeRow) -> None:
-    """Make a delete of a row; of a changed key it stays the half that it is."""
-    kept = _kept_of(table, keys)
-    row.op, row.lacks, row.left = Op.DELETE, (), True
-    row.values = {name: value for name, value in row.values.items() if name in kept}
+def _put(rows: Sequence[dict[str, Any]], written: Any, found: Evaluated, kept: Collection[str]) -> None:
+    """Put what is computed into rows; of those that do not pass only some columns stay."""
+    for place in np.flatnonzero(found.gone).tolist():
+        for name in rows[place].keys() - kept:
+            del rows[place][name]
+    places = np.flatnonzero(written & ~found.gone)
+    for name, values in found.made.items():
+        for place, value in zip(places.tolist(), values.take(pa.array(places)).to_pylist(), strict=True):
+            rows[place][name] = value
 
 
 def _kept_of(table: TargetTable, keys: Iterable[str]) -> frozenset[str]:
@@ -141,12 +122,13 @@ def _kept_of(table: TargetTable, keys: Iterable[str]) -> frozenset[str]:
 
 # --- rows as columns -------------------------------------------------------------------------------------
 def _at(
-    columns: Mapping[str, Any], fit: ColumnFit, places: Any
+    columns: Mapping[str, Any], fit: ColumnFit, places: Any, text: str
 ) -> tuple[Mapping[str, Any], Mapping[int, str]]:
     """The columns that a fit asks for, at some places, and what does not fit."""
     at = pa.array(places)
     given = {name: values.take(at) for name, values in columns.items() if name in fit.types}
-    return fit.columns(given, np.ones(len(places), bool), len(places))[:2]
+    arrays, misfits, _ = fit.columns(given, np.ones(len(places), bool), len(places))
+    return arrays, misfits if arrays else {}
 
 
 def _without(columns: Mapping[str, Any], gone: Any, kept: Collection[str]) -> dict[str, Any]:
@@ -228,17 +210,11 @@ class ChunkSql:
             UnfitError: as :meth:`columns`.
         """
 
-        def given(fit: ColumnFit, places: Any) -> tuple[Mapping[str, Any], Mapping[int, str]]:
-            some = [rows[place] for place in places.tolist()]
-            return fit.of_rows(some, [()] * len(some), np.ones(len(some), bool))[:2]
+        def given(fit: ColumnFit, places: Any, text: str) -> tuple[Mapping[str, Any], Mapping[int, str]]:
+            return _values_of([rows[place] for place in places.tolist()], fit)
 
-        found = self._evaluated(operations, given)
-        kept = _kept_of(self.table, self.keys)
-        for place in np.flatnonzero(found.gone).tolist():
-            rows[place] = {name: value for name, value in rows[place].items() if name in kept}
-        for name, values in found.made.items():
-            for row, value in zip(rows, values.to_pylist(), strict=True):
-                row[name] = value
+        found, written = self._evaluated(operations, given), pc.equal(operations, "u").to_numpy()
+        _put(rows, written, found, _kept_of(self.table, self.keys))
         return _operations(operations, found.gone)
 
     def _evaluated(self, operations: Any, given: GivenValues) -> Evaluated:

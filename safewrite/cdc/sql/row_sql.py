@@ -19,8 +19,8 @@ from safewrite.cdc.config.table_config import TargetTable
 from safewrite.intake.duck import kept_duckdb
 from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS, outside_calendar
 
-GivenValues = Callable[[ColumnFit, Any], tuple[Mapping[str, Any], Mapping[int, str]]]
-"""Gives the columns that a fit asks for, at some places, and which of these have values that do not fit."""
+GivenValues = Callable[[ColumnFit, Any, str], tuple[Mapping[str, Any], Mapping[int, str]]]
+"""Gives the columns that a fit asks for, at some places, for an expression; and which of these have no values that fit, and why."""
 _BOUND_MAX = 10_000
 _bound: dict[tuple[str, pa.Schema], tuple[pa.DataType, str]] = {}
 """The types that expressions give, of Arrow and of DuckDB, by the columns that there are."""
@@ -119,7 +119,7 @@ class RowSql:
             places = places[~np.isin(places, list(found.dead))]
             if not len(places):
                 continue
-            arrays, misfits = given(self.fit_of(text), places)
+            arrays, misfits = given(self.fit_of(text), places, text)
             results, failed = self.values(name, arrays, len(places), misfits)
             found.dead.update({int(places[place]): why for place, why in failed.items()})
             if name is None:
@@ -164,7 +164,7 @@ class RowSql:
         text = _text_of(self.table, name)
         inputs = self._inputs(text, pa.table({**arrays, PLACE: pa.array(np.arange(length))}))
         kind = self._learn(name, inputs.slice(0, 0))
-        failed = dict(misfits) if arrays else {}  # an expression may read no column
+        failed = dict(misfits)
         sure = inputs if not failed else inputs.filter(pa.array(~np.isin(np.arange(length), list(failed))))
         found: list[Any] = []
         for part, values, why in _evaluated(self._connection(), text, sure, kind) if sure.num_rows else ():
