@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.columns.frames import LACKS, ChangeFrame, frame_of
+from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes
+from safewrite.cdc.columns.frames import LACKS, take_misfits
 from safewrite.cdc.config.own_columns import OwnNames
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.ledger.ledger import LedgerEntry
@@ -82,7 +83,10 @@ def outcomes(
             share = TableBatch(landing.job, config, LedgerEntry("job", 0, name), batch, _found(schema))
             share.positions, share.changes = positions or {}, given
             share.make(None, each=each)
-            note(found, frame_of(config, share.rows, _found(schema)), share)
+            fit = ColumnFit.of(config, ColumnTypes.of(share.rows), _found(schema), share.rows.keys)
+            framed = take_misfits(config, share.rows, fit, is_whole=True)
+            share.rows.dead += framed.letters
+            note(found, framed.frame(), share)
         made.append(found)
     by_columns, one_by_one = made
     return by_columns, one_by_one
@@ -93,15 +97,15 @@ def _found(schema: pa.Schema | None) -> Any:
     return None if schema is None else SimpleNamespace(schema=schema, partition_by=(), row_rules=TableRules())
 
 
-def note(found: Outcome, frame: ChangeFrame, share: TableBatch) -> None:
+def note(found: Outcome, frame: pa.Table, share: TableBatch) -> None:
     assert share.made is not None
     found.moves |= share.made.snapshots.moves()
-    found.dead |= reasons([*share.rows.dead, *frame.dead])
+    found.dead |= reasons(share.rows.dead)
     found.followed |= {
         row.change.record.offset: row.other for row in share.rows.rows if row.other is not None
     }
-    found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
-    for row in frame.data.to_pylist():
+    found.types |= {name: frame.schema.field(name).type for name in sorted(frame.schema.names)}
+    for row in frame.to_pylist():
         offset = int(row[OwnNames().sequence].rpartition("-")[2])
         row[LACKS] = row[LACKS] or []
         found.rows.setdefault(offset, []).append(dict(sorted(row.items())))

@@ -1,17 +1,16 @@
-"""Makes the frame of a table's changes, under a schema of all rows and schemas of the batch, never of the first one."""
+"""Puts a table's changes under a schema of all rows and schemas of the batch, never of the first one; what does not fit is a letter."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import safewrite as sw
-from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes, FittedColumns
+from safewrite.cdc.columns.column_fit import ColumnFit, FittedColumns
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.change import DeadLetter, Op
 from safewrite.cdc.rows.project_columns import Projected
@@ -25,64 +24,17 @@ LISTS = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
-class ChangeFrame:
-    """Rows for ``apply_changes``, the columns that the table does not have yet, and what does not fit."""
+class FramedPart:
+    """Some changes under the types of their table, what each does, and what it lacks."""
 
-    data: pa.Table
-    added: tuple[pa.Field, ...]
-    dead: tuple[DeadLetter, ...]
-    changes: int
-    """Changes of the source in it; a change of a key is one, and two rows."""
-    lacking: bool = False
-    """Whether a row lacks a value that the table is to put in."""
-    wider: tuple[pa.Field, ...] = ()
-    """Columns of the table that have to be wider for some of what does not fit, as they then are."""
+    fitted: FittedColumns
+    operations: Any
+    lacks: Any
 
-
-def frame_of(
-    table: TargetTable, made: ChangeRows, found: sw.Table | None, refused: Mapping[str, str] | None = None
-) -> ChangeFrame:
-    """The frame of rows.
-
-    Args:
-        found: the table; None before it is made.
-        refused: columns that the table cannot have, and why: rows with a value there do not land.
-    """
-    fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys, refused)
-    rows = made.rows
-    first = {at for at, row in enumerate(rows) if row.is_first}
-    of_rows = framed_rows(
-        fit, [row.values for row in rows], [row.lacks for row in rows], [row.op.value for row in rows],
-        marks=table.deleted_column, first=first,
-    )  # fmt: skip
-    gone = _letters_of_rows(table, rows, of_rows.dead)
-    kept = np.array([id(row.change) not in gone for row in rows], bool)
-    data, letters, narrow = [of_rows.data.filter(pa.array(kept))], [*gone.values()], of_rows.narrow
-    changes = len({id(row.change) for row in rows} - {*gone})
-    for one in made.projected:
-        part = framed_columns(fit, one.columns, one.operations)
-        data.append(
-            part.data.filter(pa.array(_without(len(one.batch), part.dead))) if part.dead else part.data
-        )
-        letters += _letters_of_columns(table, one, part.dead)
-        narrow |= part.narrow
-        changes += len(one.batch) - len(part.dead)
-    return ChangeFrame(
-        pa.concat_tables(data),
-        fit.added(None if found is None else found.schema),
-        tuple(letters),
-        changes,
-        bool(pc.any(pc.greater(pc.list_value_length(of_rows.data.column(LACKS)), 0)).as_py()),
-        tuple(one for name, one in fit.wider.items() if name in narrow),
-    )
-
-
-class FramedPart(NamedTuple):
-    """Some changes under the types of their table, those of them that do not fit, and columns that have to be wider."""
-
-    data: pa.Table
-    dead: Mapping[int, str]
-    narrow: frozenset[str]
+    @property
+    def data(self) -> pa.Table:
+        """The rows for ``apply_changes``."""
+        return pa.table({**self.fitted.arrays, OP: self.operations, LACKS: self.lacks})
 
 
 def framed_rows(
@@ -93,6 +45,7 @@ def framed_rows(
     *,
     marks: str | None,
     first: Collection[int] = (),
+    is_whole: bool = True,
 ) -> FramedPart:
     """Changes that were made to rows one by one.
 
@@ -109,17 +62,17 @@ def framed_rows(
                     lacks[at] = [name for name in there if name not in values[at]]
         operations = [Op.UPSERT.value] * len(operations)
     is_row = np.array([operation == Op.UPSERT.value for operation in operations], bool)
-    arrays, dead, narrow = fit.of_rows(values, lacks, is_row)
-    arrays[OP], arrays[LACKS] = pa.array(operations, pa.string()), pa.array(lacks, LISTS)
-    return FramedPart(pa.table(arrays), dead, narrow)
+    fitted = fit.of_rows(values, lacks, is_row, is_whole=is_whole)
+    return FramedPart(fitted, pa.array(operations, pa.string()), pa.array(lacks, LISTS))
 
 
-def framed_columns(fit: ColumnFit, columns: Mapping[str, Any], operations: Any) -> FramedPart:
+def framed_columns(
+    fit: ColumnFit, columns: Mapping[str, Any], operations: Any, *, is_whole: bool = True
+) -> FramedPart:
     """Changes that were read by columns; they lack nothing."""
-    length = len(operations)
-    arrays, dead, narrow = fit.columns(columns, pc.equal(operations, "u").to_numpy(), length)
-    arrays[OP], arrays[LACKS] = operations, pa.nulls(length, LISTS)
-    return FramedPart(pa.table(arrays), dead, narrow)
+    written, length = pc.equal(operations, "u").to_numpy(), len(operations)
+    fitted = fit.columns(columns, written, length, is_whole=is_whole)
+    return FramedPart(fitted, operations, pa.nulls(length, LISTS))
 
 
 def _letters_of_rows(
@@ -145,41 +98,57 @@ def _without(length: int, gone: Iterable[int]) -> Any:
     return kept
 
 
-# --- in the task that reads them -------------------------------------------------------------------------
-def take_misfits(
-    table: TargetTable, made: ChangeRows, fit: ColumnFit, *, is_whole: bool
-) -> tuple[list[DeadLetter], frozenset[str]]:
-    """Take changes that do not fit out of rows, also where columns are as wide as they may be: their letters, and columns that have to be.
+@dataclass(frozen=True)
+class Framed:
+    """The rows that fit a table, letters of those that do not, and columns that have to be wider for them."""
+
+    parts: Sequence[FramedPart]
+    kept: Sequence[Any]
+    """Of each part which rows fit, as booleans of NumPy."""
+    letters: list[DeadLetter]
+    narrow: frozenset[str]
+
+    def frame(self) -> pa.Table:
+        """The rows for ``apply_changes``."""
+        return pa.concat_tables(
+            part.data if kept.all() else part.data.filter(pa.array(kept))
+            for part, kept in zip(self.parts, self.kept, strict=True)
+        )
+
+
+def take_misfits(table: TargetTable, made: ChangeRows, fit: ColumnFit, *, is_whole: bool) -> Framed:
+    """Take changes that do not fit out of rows, also where columns are as wide as they may be.
 
     What was projected gets the types of the fit.  ``is_whole``: whether ``fit`` is of all columns.
     """
-    rows = [row for row in made.rows if row.op is not Op.TRUNCATE]
-    is_row = np.array([row.op is Op.UPSERT for row in rows], bool)
-    found = fit.of_rows([row.values for row in rows], [row.lacks for row in rows], is_row, is_whole=is_whole)
-    fitted = [_fitted(part, fit, is_whole=is_whole) for part in made.projected]
-    if narrow := found.narrow.union(*(one.narrow for one in fitted)):
+    rows = made.rows
+    of_rows = framed_rows(
+        fit, [row.values for row in rows], [row.lacks for row in rows], [row.op.value for row in rows],
+        marks=table.deleted_column, first={at for at, row in enumerate(rows) if row.is_first}, is_whole=is_whole,
+    )  # fmt: skip
+    of_columns = [
+        framed_columns(fit, one.columns, one.operations, is_whole=is_whole) for one in made.projected
+    ]
+    parts = [of_rows, *of_columns]
+    if narrow := frozenset[str]().union(*(one.fitted.narrow for one in parts)):
         wide = {name: fit.wider[name].type for name in narrow}
         wider = replace(fit, types={**fit.types, **wide}, wider={})
-        return take_misfits(table, made, wider, is_whole=is_whole)[0], narrow
-    gone = _letters_of_rows(table, rows, found.dead)
+        return replace(take_misfits(table, made, wider, is_whole=is_whole), narrow=narrow)
+    gone = _letters_of_rows(table, rows, of_rows.fitted.dead)
+    flags = [np.array([id(row.change) not in gone for row in rows], bool)]
     if gone:
-        made.rows = [row for row in made.rows if id(row.change) not in gone]
-    letters, parts = [*gone.values()], list[Projected]()
-    for part, (arrays, dead, _) in zip(made.projected, fitted, strict=True):
-        length = len(part.batch)
-        columns: dict[str, Any] = {name: arrays.get(name, values) for name, values in part.columns.items()}
-        letters += _letters_of_columns(table, part, dead)
+        made.rows = [row for row in rows if id(row.change) not in gone]
+    letters, left = [*gone.values()], list[Projected]()
+    for one, part in zip(made.projected, of_columns, strict=True):
+        arrays, dead, _ = part.fitted
+        flags.append(_without(len(one.batch), dead))
+        columns: dict[str, Any] = {name: arrays.get(name, values) for name, values in one.columns.items()}
+        letters += _letters_of_columns(table, one, dead)
         if dead:
-            kept = pa.array(_without(length, dead))
+            kept = pa.array(flags[-1])
             columns = {name: values.filter(kept) for name, values in columns.items()}
-        if len(dead) < length:
-            batch = part.batch.where(_without(length, dead))
-            parts.append(replace(part, batch=batch, columns=columns))
-    made.projected = parts
-    return letters, narrow
-
-
-def _fitted(part: Projected, fit: ColumnFit, *, is_whole: bool = True) -> FittedColumns:
-    """Changes that were projected as columns, under the types of a fit."""
-    written = pc.equal(part.operations, "u").to_numpy()
-    return fit.columns(part.columns, written, len(part.batch), is_whole=is_whole)
+        if len(dead) < len(one.batch):
+            batch = one.batch.where(flags[-1]) if dead else one.batch
+            left.append(replace(one, batch=batch, columns=columns))
+    made.projected = left
+    return Framed(parts, flags, letters, frozenset())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.columns.frames import ChangeFrame, frame_of
+from safewrite.cdc.columns.column_fit import ColumnFit, ColumnTypes
+from safewrite.cdc.columns.frames import take_misfits
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.target_tables import TargetTables
+from safewrite.cdc.records.change import DeadLetter
 from safewrite.cdc.rows.rows import ChangeRows
 from safewrite.intake.partitioning import partition_columns
 
@@ -21,48 +23,64 @@ _REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
 
 @dataclass(frozen=True)
 class Fitted:
-    """A frame, its table with the columns of the frame, and the columns that the table cannot have, and why."""
+    """Rows that fit, their table with the columns that they bring, and the columns that it cannot have, and why."""
 
-    frame: ChangeFrame
+    frame: pa.Table
     found: sw.Table | None
-    refused: Mapping[str, str] = field(default_factory=dict)
+    letters: Sequence[DeadLetter]
+    refused: Mapping[str, str] | None = None
 
 
-def fitted(targets: TargetTables, table: TargetTable, made: ChangeRows, found: sw.Table | None) -> Fitted:
-    """The frame of rows, once the table has the columns that they bring.
+def fitted(
+    targets: TargetTables,
+    table: TargetTable,
+    made: ChangeRows,
+    found: sw.Table | None,
+    refused: Mapping[str, str] | None = None,
+) -> Fitted:
+    """The frame of rows, once the table has the columns that they bring; those that do not fit are taken out.
+
+    Args:
+        refused: columns that the table cannot have, and why.
 
     Raises:
         InvalidInputError: the table is to be partitioned by a column whose type nothing tells yet.
     """
-    frame = frame_of(table, made, found)
-    if not (frame.data.num_rows or frame.wider) or (found is not None and not (frame.added or frame.wider)):
-        return Fitted(frame, found)
+    fit = ColumnFit.of(table, ColumnTypes.of(made), found, made.keys, refused)
+    rows = take_misfits(table, made, fit, is_whole=True)
+    added = fit.added(None if found is None else found.schema)
+    wider, frame = [fit.wider[name] for name in sorted(rows.narrow)], rows.frame()
+    if found is None and not frame.num_rows:
+        return Fitted(frame, None, rows.letters)
     if found is None:
-        refuse_unknown_partitions(table, frame.added)
+        refuse_unknown_partitions(table, added)
     try:
-        if found is None or not frame.wider:
-            return Fitted(frame, with_columns(targets, table, made.keys, found, frame.added))
-        found = targets.widen(table, found, frame.added, frame.wider)
-        return Fitted(frame_of(table, made, found), found)
-    except (*_REFUSALS, sw.UnsupportedTableError):  # one of the columns is at fault, so each is tried alone
-        refused: dict[str, str] = {}
-        first = _first_columns(made.keys, table, frame.added)
-        if found is None and first:
-            found = with_columns(targets, table, made.keys, None, first)
-        for one in frame.added:
-            try:
-                if found is None or found.schema.get_field_index(one.name) < 0:
-                    found = with_columns(targets, table, made.keys, found, [one])
-            except _REFUSALS as error:
-                refused[one.name] = str(error)
-        for one in frame.wider:
-            assert found is not None
-            try:
-                found = targets.widen(table, found, [], [one])
-            except (*_REFUSALS, sw.UnsupportedTableError) as error:
-                log.warning("table %s: column %s stays as narrow as it is: %s", table.name, one.name, error)
-                refused[one.name] = str(error)
-        return Fitted(frame_of(table, made, found, refused), found, refused)
+        found = with_columns(targets, table, made.keys, found, added, wider=wider)
+    except (*_REFUSALS, sw.UnsupportedTableError):
+        if refused is not None:
+            raise
+    else:
+        return Fitted(frame, found, rows.letters, refused)
+    # One of the columns is at fault, so each is tried alone.
+    refused = {}
+    first = _first_columns(made.keys, table, added)
+    if found is None and first:
+        found = with_columns(targets, table, made.keys, None, first)
+    for one in added:
+        try:
+            if found is None or found.schema.get_field_index(one.name) < 0:
+                found = with_columns(targets, table, made.keys, found, [one])
+        except _REFUSALS as error:
+            refused[one.name] = str(error)
+    for one in wider:
+        assert found is not None
+        try:
+            found = targets.widen(table, found, [], [one])
+        except (*_REFUSALS, sw.UnsupportedTableError) as error:
+            log.warning("table %s: column %s stays as narrow as it is: %s", table.name, one.name, error)
+            refused[one.name] = str(error)
+    left = fitted(targets, table, made, found, refused)
+    return replace(left, letters=[*rows.letters, *left.letters])
 
 
 def with_columns(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.columns.frames import OP, ChangeFrame
+from safewrite.cdc.columns.frames import OP
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import DeadLetter
@@ -34,7 +35,7 @@ def counts_of(receipt: sw.Receipt, table: TargetTable) -> Mapping[str, int] | No
     return {"applied": receipt.rows, "inserted": receipt.rows} if table.is_appended else receipt.changes
 
 
-def counts_of_versions(frame: ChangeFrame) -> Mapping[str, int]:
+def counts_of_versions(frame: pa.Table) -> Mapping[str, int]:
     """What became of changes of which all versions are kept: each begins or ends one, or is a copy of one that does."""
-    deletes = pc.sum(pc.equal(frame.data.column(OP), "d")).as_py() or 0
-    return {"applied": frame.data.num_rows, "inserted": frame.data.num_rows - deletes, "deleted": deletes}
+    deletes = pc.sum(pc.equal(frame.column(OP), "d")).as_py() or 0
+    return {"applied": frame.num_rows, "inserted": frame.num_rows - deletes, "deleted": deletes}

@@ -323,8 +323,9 @@ class Sharing:
         if table.expressions or not there or (self.is_alone and fit.clashes):
             return fit.types, [], frozenset()
         sure = replace(fit, types={name: kind for name, kind in fit.types.items() if name in there})
-        letters, narrow = take_misfits(table, rows, sure, is_whole=self.is_alone)
-        return {**fit.types, **{name: fit.wider[name].type for name in narrow}}, letters, narrow
+        found = take_misfits(table, rows, sure, is_whole=self.is_alone)
+        wide = {name: fit.wider[name].type for name in found.narrow}
+        return {**fit.types, **wide}, found.letters, found.narrow
 
     def _new(self, table: TargetTable, view: TableView, given: ChangeSet) -> ChangeSet:
         """The changes that the table does not have by its positions."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.columns.frames import LACKS, OP, ChangeFrame, frame_of
-from safewrite.cdc.columns.widening import Fitted, fitted
+from safewrite.cdc.columns.frames import LACKS, OP
+from safewrite.cdc.columns.widening import fitted
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.ledger.target_tables import keys_of
@@ -48,8 +48,8 @@ class TableBatch(TableShare):
     changes: ChangeSet = field(default_factory=ChangeSet)
     strange: list[DeadLetter] = field(default_factory=list)
     made: Made | None = None
-    frame: ChangeFrame | None = None
-    refused: Mapping[str, str] = field(default_factory=dict)
+    frame: pa.Table | None = None
+    refused: Mapping[str, str] | None = None
     """Columns that the table cannot have, and why."""
 
     # --- before any table commits -------------------------------------------------------------------
@@ -106,16 +106,15 @@ class TableBatch(TableShare):
                 self._give_up(self._unknown())
             if counts is None:
                 self._without_unjudged()
-            done = self._fitted(again=counts is not None)
+            frame = self._fitted(again=counts is not None)
         except sw.InvalidInputError as error:  # the table cannot be as it is to be, or SQL not applied
             self._without_table(self.changes, error)
             return
-        frame, self.found, self.refused = done.frame, done.found, done.refused
-        self._with_dead([*self.strange, *self.rows.dead, *frame.dead])
-        entry.split += frame.data.num_rows - frame.changes
+        self._with_dead([*self.strange, *self.rows.dead])
+        entry.split = self._split
         if counts is not None:
             self._count_again(counts_of_versions(frame) if self.table.has_versions else counts)
-        elif frame.data.num_rows:
+        elif frame.num_rows:
             self.frame = frame
 
     @property
@@ -225,25 +224,22 @@ class TableBatch(TableShare):
     # --- the commit ---------------------------------------------------------------------------------
     def _to_land(self) -> ToLand:
         assert self.made is not None
-        rows = 0 if self.frame is None else self.frame.data.num_rows
+        rows = 0 if self.frame is None else self.frame.num_rows
         newest, snapshots = self.changes.without(self.dead).newest_ms, self.made.snapshots.moves()
         return ToLand(
             self.rows.keys, rows, not self.table.has_versions, newest, self.changes.topics, snapshots
         )
 
-    @property
-    def _data(self) -> pa.Table:
-        assert self.frame is not None
-        return self.frame.data
-
     def _appended(self, found: sw.Table, moved: Moves) -> sw.Receipt:
-        return found.append(self._data.drop_columns([OP, LACKS]), key=self.key, positions=moved)
+        assert self.frame is not None
+        return found.append(self.frame.drop_columns([OP, LACKS]), key=self.key, positions=moved)
 
     def _applied(self, given: ToLand, rule: VersionRule | None, apply: Apply) -> sw.Receipt:
+        assert self.frame is not None
         if rule is None:
-            return apply(self._data)
+            return apply(self.frame)
         self.versions = VersionDoubt(self.table, given.rows, self.is_again(given.newest_ms))
-        return applied_alone(self._data.drop_columns([LACKS]), rule, self.key, self.versions, apply)
+        return applied_alone(self.frame.drop_columns([LACKS]), rule, self.key, self.versions, apply)
 
     def _check(self, given: ToLand) -> Check | None:
         if self.batch.replay or self.table.has_versions:
@@ -255,24 +251,23 @@ class TableBatch(TableShare):
 
     # --- rows that a commit refused -----------------------------------------------------------------
     def _mends(self, error: sw.InvalidInputError | sw.WouldAlterError) -> bool:
-        frame, found = self.frame, self.found
+        frame = self.frame
         assert frame is not None
-        assert found is not None
         if self.table.dead_letters == "fail":
             return False
         if isinstance(error, sw.WouldAlterError):
-            return self.table.keeps_deleted and self._takes(self._lone(error, found), found)
-        if not frame.lacking:
+            return self.table.keeps_deleted and self._takes(self._lone(error, frame))
+        if not pc.any(pc.greater(pc.list_value_length(frame.column(LACKS)), 0)).as_py():
             return False
         log.warning("table %s: rows that lack values nobody has are dead letters: %s", self.table.name, error)
         if self.table.sequence == "source":
             self._make_each()
-            if self._takes(self._unknown(), found):
+            if self._takes(self._unknown()):
                 return True
         # Columns of the rows order the changes, or the table remembers what the batch does not tell.
         why = "and this batch has a change whose value nobody has"
         lacking = [(row, left_out(row.lacks, why)) for row in self.rows.rows if row.lacks]
-        return self._takes([DeadLetter(row.change.record, reason) for row, reason in lacking], found)
+        return self._takes([DeadLetter(row.change.record, reason) for row, reason in lacking])
 
     def _make_each(self) -> None:
         """Make rows one by one of changes that were read by columns."""
@@ -280,7 +275,7 @@ class TableBatch(TableShare):
             self.make(self.rows.keys, each=True)
             self._rank()
 
-    def _lone(self, error: sw.WouldAlterError, found: sw.Table) -> list[DeadLetter]:
+    def _lone(self, error: sw.WouldAlterError, frame: pa.Table) -> list[DeadLetter]:
         """The letters of deletes of which only a row without values would stay, which the table refuses."""
         self._make_each()
         why = str(error).partition(" Nothing was written")[0]
@@ -289,22 +284,27 @@ class TableBatch(TableShare):
                 row.change.record,
                 f"the delete has no row before it, and the table refuses the row without values that would stay of it: {why}",
             )
-            for row in (self._lone_versions(found) if self.table.has_versions else self._first_marks())
+            for row in (self._lone_versions(frame) if self.table.has_versions else self._first_marks())
         ]
 
-    def _takes(self, letters: Sequence[DeadLetter], found: sw.Table) -> bool:
+    def _takes(self, letters: Sequence[DeadLetter]) -> bool:
         """Make letters of rows, and the frame of the others; whether it is another one then."""
         before = {id(row) for row in self.rows.rows if row.is_first}
         self._give_up(letters)
         self._mark_first()
         if not letters and before == {id(row) for row in self.rows.rows if row.is_first}:
             return False
-        frame = self.frame = frame_of(self.table, self.rows, found, self.refused)
-        kept = [*self.strange, *self.rows.dead, *frame.dead]
+        self.frame = self._frame()
+        kept = [*self.strange, *self.rows.dead]
         self.job.ledger.write_letters(kept, self.batch.ranges)
         self._with_dead(kept)
-        self.entry.split = frame.data.num_rows - frame.changes
+        self.entry.split = self._split
         return True
+
+    @property
+    def _split(self) -> int:
+        """How many rows there are beyond one for a change."""
+        return len(self.rows.rows) - len({id(row.change) for row in self.rows.rows})
 
     def _give_up(self, letters: Sequence[DeadLetter]) -> None:
         """Make letters of records, and take their rows out."""
@@ -312,14 +312,14 @@ class TableBatch(TableShare):
         self.rows.rows = [row for row in self.rows.rows if id(row.change.record) not in lost]
         self.rows.dead += [replace(one, table=self.table.name) for one in letters]
 
-    def _lone_versions(self, found: sw.Table) -> list[ChangeRow]:
+    def _lone_versions(self, frame: pa.Table) -> list[ChangeRow]:
         """The deletes that end no version; a copy of one ends none once that is gone."""
-        changes, own, keys = self._data, self.table.own, self.rows.keys
-        deletes = pc.equal(changes.column(OP), "d")
-        asked = changes.filter(deletes).select([*keys]).to_pylist()
-        stored = pa.Table.from_pylist(self._read([tuple(one.values()) for one in asked]), found.schema)
+        assert self.found is not None
+        own, keys, deletes = self.table.own, self.rows.keys, pc.equal(frame.column(OP), "d")
+        asked = frame.filter(deletes).select([*keys]).to_pylist()
+        stored = pa.Table.from_pylist(self._read([tuple(one.values()) for one in asked]), self.found.schema)
         lone = VersionRule(self.table, keys, 0).lone_deletes(
-            changes.drop_columns([OP, LACKS]), deletes.to_numpy(), stored
+            frame.drop_columns([OP, LACKS]), deletes.to_numpy(), stored
         )
         return [
             row
@@ -336,18 +336,21 @@ class TableBatch(TableShare):
         """The letters of rows that lack a value that is lost."""
         return self._unavailable().unknown()
 
-    def _fitted(self, *, again: bool) -> Fitted:
+    def _fitted(self, *, again: bool) -> pa.Table:
         """The rows under the types of their table.  Where deleted rows stay, a row takes no value of one that does not fit."""
         while True:
-            done = fitted(self.job.targets, self.table, self.rows, self.found)
-            lost, rows = {id(letter.record) for letter in done.frame.dead}, self.rows.rows
-            left = [row for row in rows if id(row.change.record) not in lost]
-            takes = self.table.deleted_column is not None and any(row.lacks for row in left)
-            if again or not takes or len(left) == len(rows):
-                return done
-            self.rows.rows, self.found = left, done.found
-            self.rows.dead += done.frame.dead
+            dead, frame = len(self.rows.dead), self._frame()
+            takes = self.table.deleted_column is not None and any(row.lacks for row in self.rows.rows)
+            if again or not takes or len(self.rows.dead) == dead:
+                return frame
             self._give_up(self._unknown())
+
+    def _frame(self) -> pa.Table:
+        """The frame of the rows that fit the table; the others are letters."""
+        done = fitted(self.job.targets, self.table, self.rows, self.found, self.refused)
+        self.found, self.refused = done.found, done.refused
+        self.rows.dead += done.letters
+        return done.frame
 
     def _without_unjudged(self) -> None:
         """Give rows the values that their source left out and a rule of the table reads; those that nobody has are dead letters.

@@ -88,9 +88,10 @@ class ChunkFit:
             if self.sql is not None:
                 columns, operations = self.sql.columns(columns, operations)
             made = framed_columns(self.fit, columns, operations)
-        if made.dead or made.narrow:
+        _, dead, narrow = made.fitted
+        if dead or narrow:
             raise UnfitError(
-                next(iter(made.dead.values()), f"a value asks for a wider column: {', '.join(made.narrow)}")
+                next(iter(dead.values()), f"a value asks for a wider column: {', '.join(narrow)}")
             )
         return made.data if self.lacking else made.data.drop_columns([LACKS]), chunk.column(PLACE)
 
