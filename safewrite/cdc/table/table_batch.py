@@ -141,14 +141,14 @@ class TableBatch(TableShare):
         return any(not there.issuperset(row.lacks) for row in self.rows.rows)
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
-        schema, config = None if self.found is None else self.found.schema, self.job.config
-        changes = TableChanges(self.changes, self._rules_of(schema), self.job.decoder)
+        config, found = self.job.config, self.found
+        schema, filled = (
+            (None, frozenset[str]()) if found is None else (found.schema, found.row_rules.fill_names)
+        )
+        rules = ColumnRules(self.table, schema, config.decimals, filled)
+        changes = TableChanges(self.changes, rules, self.job.decoder)
         boundary = SnapshotBoundary.of(by_place(self.batch.ranges), config.job, self.table, self.positions)
         return changes.made_each(boundary, keys) if each else changes.made(boundary, keys)
-
-    def _rules_of(self, schema: pa.Schema | None) -> ColumnRules:
-        filled = frozenset[str]() if self.found is None else self.found.row_rules.fill_names
-        return ColumnRules(self.table, schema, self.job.config.decimals, filled)
 
     def _compute(self, *, again: bool = False) -> None:
         """Filter the rows and compute their columns, as the configuration says."""
@@ -307,10 +307,10 @@ class TableBatch(TableShare):
         return len(self.rows.rows) - len({id(row.change) for row in self.rows.rows})
 
     def _give_up(self, letters: Sequence[DeadLetter]) -> None:
-        """Make letters of records, and take their rows out."""
-        lost = {id(one.record) for one in letters}
-        self.rows.rows = [row for row in self.rows.rows if id(row.change.record) not in lost]
-        self.rows.dead += [replace(one, table=self.table.name) for one in letters]
+        """Make letters of records, one of each, and take their rows out."""
+        lost = {one.record.place: replace(one, table=self.table.name) for one in reversed(letters)}
+        self.rows.rows = [row for row in self.rows.rows if row.change.record.place not in lost]
+        self.rows.dead += reversed(lost.values())
 
     def _lone_versions(self, frame: pa.Table) -> list[ChangeRow]:
         """The deletes that end no version; a copy of one ends none once that is gone."""
@@ -361,16 +361,15 @@ class TableBatch(TableShare):
         lacking = [row for row in self.rows.rows if not names.isdisjoint(row.lacks)]
         if not lacking:
             return
-        lookup, lost = self._unavailable(), dict[int, DeadLetter]()
+        lookup, lost = self._unavailable(), list[DeadLetter]()
         for row in lacking:
             if self.table.sequence == "source" and not self.table.has_versions:
                 lookup.fill(row, [name for name in row.lacks if name in names])
                 if names.isdisjoint(row.lacks) or lookup.is_past(row, names):
                     continue
             why = left_out(sorted(names & {*row.lacks}), f"a rule of the table reads them, and {NOBODY_HAS}")
-            lost.setdefault(id(row.change), DeadLetter(row.change.record, why, self.table.name))
-        self.rows.rows = [row for row in self.rows.rows if id(row.change) not in lost]
-        self.rows.dead += lost.values()
+            lost.append(DeadLetter(row.change.record, why))
+        self._give_up(lost)
 
     def _mark_first(self) -> None:
         """Let deleted rows that stay be NULL where no row was before them."""
@@ -384,10 +383,6 @@ class TableBatch(TableShare):
 
     def _left(self) -> ChangeRows:
         """The rows of all changes that are no dead letters, made one by one."""
-        made = self.rows
-        if made.projected:
-            made = self._making(made.keys, each=True).rows
-            compute(self.table, made, self.found, None)  # none lacks a value where some were projected
-        dead = {one.record.place for one in self.dead}
-        rows = [row for row in made.rows if row.change.record.place not in dead]
-        return replace(made, rows=rows)
+        self._make_each()
+        gone = self._gone()
+        return replace(self.rows, rows=[row for row in self.rows.rows if id(row.change.record) not in gone])
