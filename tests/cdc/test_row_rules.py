@@ -225,6 +225,30 @@ def test_such_a_delete_that_was_sent_twice_is_two_letters(
     assert not job.verdict().faults
 
 
+@each("kept", [{"mode": "history"}, {"deleted_column": "gone"}])
+def test_a_changed_key_whose_old_row_was_a_letter_is_a_letter_and_lands_nothing(
+    kept: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """One record is a delete and an upsert: it is a letter whole, so that it is counted once."""
+    schema = pa.schema([("id", pa.int64()), ("few", pa.int64()), ("note", pa.string()), ("gone", pa.bool_())])
+    job = job_of(
+        tmp_path_factory.mktemp("lake"),
+        schema=schema if "mode" not in kept else schema.remove(3),
+        primary_key=["id"],
+        **kept,
+    )
+    before, row = ({"id": key, "few": few, "note": f"n{key}"} for key, few in ((2, 12), (3, 3)))
+    moved = change("u", "a", 3, row, lsn=9, offset=3, before=before)
+    entry = land(job, "here", insert(1, 1), insert(2, 12), moved)
+    assert {one["offset"] for one in job.letters()} == {2, 3}
+    assert (entry.records, entry.applied, entry.dead, [*job.rows("a")]) == (3, 1, 2, [1])
+    assert not job.verdict().faults
+    deltalake.DeltaTable(f"{job.folder}/db/a").alter.drop_constraint("few")
+    assert DeadLetters(job.landing()).replay().landed == 2
+    assert {row["id"] for row in job.read("a").to_pylist()} == {1, 2, 3}
+    assert not job.verdict().faults
+
+
 @each("engine", ENGINES)
 @each("nullable", [True, False])
 def test_a_rule_that_reads_the_mark_of_deleted_rows_is_asked_of_what_is_written(

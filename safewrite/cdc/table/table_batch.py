@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,7 @@ from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
 from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
-from safewrite.cdc.table.version_changes import Apply, VersionDoubt, applied_alone
+from safewrite.cdc.table.version_changes import Apply, VersionDoubt
 from safewrite.cdc.table.versions import VersionRule
 
 log = logging.getLogger("safewrite")
@@ -238,8 +238,20 @@ class TableBatch(TableShare):
         assert self.frame is not None
         if rule is None:
             return apply(self.frame)
+        changes, deletes, stored = self._of_versions(self.frame)
+        ruled = rule.decided(changes, deletes, stored)
         self.versions = VersionDoubt(self.table, given.rows, self.is_again(given.newest_ms))
-        return applied_alone(self.frame.drop_columns([LACKS]), rule, self.key, self.versions, apply)
+        self.versions.take(ruled.late, int(deletes.sum()))
+        return apply(ruled.come.append_column(OP, pa.repeat(pa.scalar("u"), ruled.come.num_rows)))
+
+    def _of_versions(self, frame: pa.Table) -> tuple[pa.Table, Any, pa.Table]:
+        """Changes of versions, which of them are deletes, and the versions that the table has of their keys."""
+        assert self.found is not None
+        columns = pa.schema([one.with_nullable(True) for one in self.found.schema])
+        keys = frame.select([*self.rows.keys])
+        stored = self.found.rows(keys.group_by(keys.column_names).aggregate([]))
+        deletes = pc.equal(frame.column(OP), "d").to_numpy()
+        return frame.select(columns.names).cast(columns), deletes, stored.cast(columns)
 
     def _check(self, given: ToLand) -> Check | None:
         if self.batch.replay or self.table.has_versions:
@@ -314,13 +326,8 @@ class TableBatch(TableShare):
 
     def _lone_versions(self, frame: pa.Table) -> list[ChangeRow]:
         """The deletes that end no version; a copy of one ends none once that is gone."""
-        assert self.found is not None
-        own, keys, deletes = self.table.own, self.rows.keys, pc.equal(frame.column(OP), "d")
-        asked = frame.filter(deletes).select([*keys]).to_pylist()
-        stored = pa.Table.from_pylist(self._read([tuple(one.values()) for one in asked]), self.found.schema)
-        lone = VersionRule(self.table, keys, 0).lone_deletes(
-            frame.drop_columns([OP, LACKS]), deletes.to_numpy(), stored
-        )
+        own, rule = self.table.own, VersionRule(self.table, self.rows.keys, 0)
+        lone = rule.lone_deletes(*self._of_versions(frame))
         return [
             row
             for row in self.rows.rows

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
@@ -247,23 +246,6 @@ class SharedJobs(Generic[S]):
                     self.seats[name].call = None
             for call in chosen.values():
                 call.done.set()
-
-    def alone(self, name: str, doubt: Doubt, work: Callable[[], T]) -> T:
-        """Do the work of the only table, in a thread, and run its jobs meanwhile.
-
-        Raises:
-            As ``work``.
-        """
-        self.join(name, doubt)
-
-        def working() -> T:
-            with self.working(name):
-                return work()
-
-        with closing(self), ThreadPoolExecutor(1, "safewrite-table") as pool:
-            done = pool.submit(working)
-            self.serve(lambda doubts: None)
-            return done.result()
 
     def close(self) -> None:
         """Let the engine forget all rows."""
