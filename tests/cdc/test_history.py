@@ -17,6 +17,9 @@ import safewrite as sw
 from safewrite.cdc.landing.dead_letters import DeadLetters
 from safewrite.cdc.landing.job_plan import plan
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.delta.connect import Connection
+from safewrite.iceberg.catalog import addresses
+from safewrite.iceberg.write import apply_by_tasks
 from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.jobs import FORM_AND_SCHEMAS, Job, Source, change, cut
 from tests.cdc.on_executors import Executors, work_of
@@ -109,6 +112,27 @@ def test_versions_are_those_of_all_changes_in_their_order(
     assert job.verdict().faults == ()
     (_, account) = job.verdict().accounts
     assert account.totals["records"] == account.totals["applied"] == len(records)
+
+
+@pytest.mark.sweep("iceberg")
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_versions_land_where_no_task_can_reach_the_store(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its credentials cannot be sent: all changes are decided about together here, and the versions are the same."""
+    monkeypatch.setattr(Connection, "store", lambda _: None)
+    for module in (addresses, apply_by_tasks):
+        monkeypatch.setattr(module, "address_of", lambda *_: None)
+    job = Job(tmp_path, [{"table": "a", **LATE}], form)
+    records = late_changes(4, 60)
+    for number, part in enumerate(cut(records, 20)):
+        if number % 2:
+            job.land_and_die(*part, number=number)
+        job.land(*part, number=number)
+    assert versions(job) == expected(records)
+    (_, account) = job.verdict().accounts
+    assert account.totals["records"] == account.totals["applied"] == len(records)
+    assert not job.verdict().faults
 
 
 KEEPING = [{"table": "a", "mode": "history"}, {"table": "b", "deleted_column": "is_gone"}, {"table": "c"}]
