@@ -70,16 +70,20 @@ class SchemaTypes(dict[str, dict[pa.DataType, str]]):
 class ChangeRows:
     """Rows in the order of their source, and what they say of columns.
 
-    ``types`` are those that schemas name, merged over all of them; ``split`` counts rows beyond one for a change.
+    ``types`` are those that schemas name, merged over all of them.
     """
 
     keys: tuple[str, ...] = ()
     rows: list[ChangeRow] = field(default_factory=list)
     types: SchemaTypes = field(default_factory=SchemaTypes)
     dead: list[DeadLetter] = field(default_factory=list)
-    split: int = 0
     projected: list[Projected] = field(default_factory=list)
     """Changes that were read and projected as columns; none of them is in ``rows``."""
+
+    @property
+    def split(self) -> int:
+        """How many rows there are beyond one for a change."""
+        return len(self.rows) - len({id(row.change) for row in self.rows})
 
 
 def rows_of(
@@ -200,7 +204,6 @@ class _Maker:
         old = self._old_key(before, key)
         if old is None:
             return [row]
-        self._made.split += 1
         return [ChangeRow(Op.DELETE, order | self._ordering(whole) | old, change), row]
 
     def _appended(self, change: SourceChange) -> ChangeRow:

@@ -21,7 +21,7 @@ from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.refusals import refuse_key_in_order, refuse_other_key, refuse_other_rows
 from safewrite.cdc.routing.table_source import TableSource
-from safewrite.cdc.rows.ranking import needs_rank, rank
+from safewrite.cdc.rows.ranking import rank
 from safewrite.cdc.rows.reset_guard import Check, check_of
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.rows_by_key import rows_with
@@ -29,7 +29,7 @@ from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.rows.table_changes import Keys, Made, TableChanges
 from safewrite.cdc.rows.unavailable_values import UnavailableValues, taking
 from safewrite.cdc.sql.computing import compute
-from safewrite.cdc.table.ledger_counts import count_dead, counts_of, counts_of_versions
+from safewrite.cdc.table.ledger_counts import count_again, count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
 from safewrite.cdc.table.version_changes import Apply, VersionDoubt
 from safewrite.cdc.table.versions import VersionRule
@@ -102,7 +102,9 @@ class TableBatch(TableShare):
                 self._rank()
             if not self.table.has_versions and (asked := taking(self.rows.rows, self.rows.keys)):
                 self._unavailable().follow_keys(asked, again=counts is not None)
-            if counts is None and (self.table.deleted_column is not None or self._lacks_new()):
+            if counts is None and (
+                self.table.deleted_column is not None or _lacks_new(self.table, self.found, self.rows)
+            ):
                 self._give_up(self._unknown())
             if counts is None:
                 self._without_unjudged()
@@ -111,9 +113,10 @@ class TableBatch(TableShare):
             self._without_table(self.changes, error)
             return
         self._with_dead([*self.strange, *self.rows.dead])
-        entry.split = self._split
+        entry.split = self.rows.split
         if counts is not None:
-            self._count_again(counts_of_versions(frame) if self.table.has_versions else counts)
+            told = counts_of_versions(frame) if self.table.has_versions else counts
+            count_again(self.table, entry, self.rows, told)
         elif frame.num_rows:
             self.frame = frame
 
@@ -131,14 +134,6 @@ class TableBatch(TableShare):
         projected = sum(len(one.batch) for one in self.made.rows.projected)
         self.entry.one_by_one = self.changes.records - projected
         self._compute(again=again)
-
-    def _lacks_new(self) -> bool:
-        """Whether a row lacks a value of a column that its table does not have yet: a NULL there would be nobody's."""
-        table, found = self.table, self.found
-        if found is None or table.is_appended or table.has_versions or table.sequence != "source":
-            return False
-        there = {*found.schema.names}
-        return any(not there.issuperset(row.lacks) for row in self.rows.rows)
 
     def _making(self, keys: Keys, *, each: bool) -> Made:
         config, found = self.job.config, self.found
@@ -209,17 +204,6 @@ class TableBatch(TableShare):
             return None
         self.entry.version = receipt.version
         return counts_of(receipt, self.table)
-
-    def _count_again(self, counts: Mapping[str, int]) -> None:
-        """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
-        entry, idle = self.entry, sum(needs_rank(self.table, row) for row in self.rows.rows)
-        idle += entry.ignored if self.table.is_appended else 0
-        entry.earlier = 0
-        entry.count(counts)
-        entry.split = max(entry.split, entry.changes - entry.records)
-        rest = entry.records - entry.changes + entry.split
-        entry.dead = max(entry.dead, rest - idle)
-        entry.ignored = rest - entry.dead
 
     # --- the commit ---------------------------------------------------------------------------------
     def _to_land(self) -> ToLand:
@@ -310,13 +294,8 @@ class TableBatch(TableShare):
         kept = [*self.strange, *self.rows.dead]
         self.job.ledger.write_letters(kept, self.batch.ranges)
         self._with_dead(kept)
-        self.entry.split = self._split
+        self.entry.split = self.rows.split
         return True
-
-    @property
-    def _split(self) -> int:
-        """How many rows there are beyond one for a change."""
-        return len(self.rows.rows) - len({id(row.change) for row in self.rows.rows})
 
     def _give_up(self, letters: Sequence[DeadLetter]) -> None:
         """Make letters of records, one of each, and take their rows out."""
@@ -393,3 +372,11 @@ class TableBatch(TableShare):
         self._make_each()
         gone = self._gone()
         return replace(self.rows, rows=[row for row in self.rows.rows if id(row.change.record) not in gone])
+
+
+def _lacks_new(table: TargetTable, found: sw.Table | None, made: ChangeRows) -> bool:
+    """Whether a row lacks a value of a column that its table does not have yet: a NULL there would be nobody's."""
+    if found is None or table.is_appended or table.has_versions or table.sequence != "source":
+        return False
+    there = {*found.schema.names}
+    return any(not there.issuperset(row.lacks) for row in made.rows)
