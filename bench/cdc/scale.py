@@ -167,15 +167,22 @@ def fill(producer: Producer, rows: int, scene: str) -> None:
         raise RuntimeError(f"{rows} records were made, and the broker took {told}")
 
 
+def tables_of(scene: Scene) -> list[dict[str, Any]]:
+    """The tables of a scene as a job's configuration has them; events have no key."""
+    key = {} if scene.mode == "append" else {"primary_key": ["id"]}
+    return [
+        {"database": DATABASE, "table": f"t{number}", **key, **SETTINGS[scene.mode]}
+        for number in range(scene.tables)
+    ]
+
+
 @contextmanager
 def begun(kafka: Kafka, folder: Path, told: Scaled, batch: int, **more: Any) -> Iterator[tuple[Job, Cluster]]:
     """The job on a cluster of its own; ``more`` are settings of the job."""
     folder.mkdir()
     scene = SCENES[told.scene]
     settings = {
-        "tables": [
-            {"database": DATABASE, "table": f"t{number}", "primary_key": ["id"], **SETTINGS[scene.mode]} for number in range(scene.tables)
-        ],
+        "tables": tables_of(scene),
         "kafka": {"servers": kafka.endpoint_url, "topics": scene.topics, "max_offsets_per_trigger": batch},
         "engine": told.engine,
         "parallel_tables": 2,

@@ -18,9 +18,10 @@ from bench.cdc.check import compare, lake_rows
 from bench.cdc.modes import MODES, Event, current, events_of, faults_of
 from bench.cdc.row_sql import sql_of
 from bench.cdc.run import Plan, run
-from bench.cdc.scale import SCENES, runs_of
+from bench.cdc.scale import SCENES, runs_of, tables_of
 from bench.cdc.workload import TABLES
 from examples.cdc import demo
+from safewrite.cdc.config.job import load
 
 DOCUMENTS = next(table for table in TABLES if table.name == "documents")
 SOURCE = {(n,): [{"id": n, "title": f"t{n}", "n": None}] for n in range(5)}
@@ -208,3 +209,10 @@ def test_the_records_of_a_key_are_in_one_partition_and_its_insert_comes_first() 
         ops = Counter("".join(op for op, _ in told) for told in found.values())
         assert ops == ({"cu": 5500, "c": 1500} if name == "history" else {scene.op: 12_500})
         assert all(len({partition for _, partition in told}) == 1 for told in found.values())
+
+
+def test_a_job_takes_the_tables_of_each_scene() -> None:
+    given = {"job": "j", "warehouse": "w", "checkpoint": "c", "envelope": "debezium-json"}
+    for scene in SCENES.values():
+        config = load(given | {"tables": tables_of(scene), "kafka": {"servers": "s", "topics": scene.topics}})
+        assert len(config.tables) == scene.tables
