@@ -78,6 +78,8 @@ def test_each_table_is_read_right_or_refused_by_name() -> None:
         name = str(root.relative_to(FOLDER))
         try:
             table = sw.open(root)
+            if not table.schema.names:
+                continue  # each column is of a type that Arrow lacks
             found = table.rows(where="true", columns=table.schema.names)
         except FORESEEN:
             continue
@@ -95,7 +97,8 @@ def test_each_table_is_read_right_or_refused_by_name() -> None:
 def test_each_table_that_takes_rows_keeps_the_others(tmp_path: Path) -> None:
     """A copy of each gets the rows that it has once more, and loses them again: readers find what they found before."""
     failed = {}
-    for number, root in enumerate(random.Random(5).sample([*tables()], 60)):
+    every = [*tables()]
+    for number, root in enumerate(random.Random(5).sample(every, min(60, len(every)))):
         copy = tmp_path / str(number) / "t"
         try:
             shutil.copytree(root, copy)
@@ -112,7 +115,7 @@ def test_each_table_that_takes_rows_keeps_the_others(tmp_path: Path) -> None:
             want = rows_of(pa.concat_tables([before, before.slice(0, 1)]), names)
             if rows_of(after, names) != want:
                 failed[str(root)] = f"{after.num_rows} rows, {len(want)} expected"
-        except FORESEEN as error:
+        except sw.NotCommittedError as error:  # such as for a partition value that no reader would find
             if "Nothing was" not in error.message:
                 failed[str(root)] = error.message[:300]
         except Exception as error:  # noqa: BLE001 - all of them are told of at once

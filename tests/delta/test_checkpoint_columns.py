@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
+import safewrite as sw
 from safewrite.delta.log import actions, checkpoint_file, columns
 from safewrite.delta.log.checkpoint import is_affordable, write_checkpoint
 from safewrite.delta.log.checkpoint_file import Encoded, encode, encoded
@@ -153,3 +154,27 @@ def test_a_caller_pays_for_a_checkpoint_with_a_tenth_of_its_time_at_most() -> No
     assert is_affordable(large, 60.0)
     huge = state.with_checkpoint(Checkpoint(0, actions.checkpoint_paths(0), size=1_000_000_000))
     assert not is_affordable(huge, 3600.0)
+
+
+def test_a_checkpoint_whose_files_tell_of_no_vectors_is_gone_on_from(tmp_path):
+    """Other engines leave the column out where no file has a vector; ours has it, with parts that must be there."""
+    table = sw.create(
+        tmp_path / "t", pa.schema([("id", pa.int64())]), properties={"delta.enableDeletionVectors": "true"}
+    )
+    table.append([{"id": 1}, {"id": 2}])
+    table.append([{"id": 4}])
+    assert table.checkpoint()
+    (path,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    before = pq.read_table(path)
+    at, adds = before.schema.get_field_index("add"), before["add"].combine_chunks()
+    kept = [one for one in adds.type if one.name != "deletionVector"]
+    values = [adds.field(one.name) for one in kept]
+    bare = pa.StructArray.from_arrays(values, fields=kept, mask=adds.is_null())
+    pq.write_table(before.set_column(at, pa.field("add", bare.type), bare), path)
+    again = sw.open(tmp_path / "t")
+    again.append([{"id": 3}])
+    again.delete("id = 2")
+    assert again.checkpoint()
+    for file in (tmp_path / "t" / "_delta_log").glob("*.json"):
+        file.unlink()
+    assert sorted(sw.open(tmp_path / "t").rows(where="true")["id"].to_pylist()) == [1, 3, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +305,6 @@ VARIANTS: dict[str, tuple[str, str]] = {
     "mapped": ("", "'delta.columnMapping.mode' = 'name'"),
     "by id": ("PARTITIONED BY (p)", "'delta.columnMapping.mode' = 'id'"),
     "parted": ("PARTITIONED BY (p)", "'delta.enableDeletionVectors' = 'true'"),
-    "shredded": ("", "'delta.enableDeletionVectors' = 'true', 'delta.enableVariantShredding' = 'true'"),
 }
 
 
@@ -329,11 +328,7 @@ def written_beside_variants(spark: Spark, root: Path, tail: str, properties: str
     spark.run(f"CREATE TABLE {there} ({C}, p STRING, {nested}) USING delta {tail} {given}")
     values = f"{VARIANT} AS x, named_struct('n', 1, 'y', {VARIANT}) AS s, array({VARIANT}, NULL) AS l, map('k', {VARIANT}) AS m"
     rows = f"SELECT id, id AS seq, concat('v', id) AS v, concat('p', id % 2) AS p, {values} FROM range(12)"
-    with ExitStack() as stack:
-        if "Shredding" in properties:
-            stack.enter_context(spark.setting("spark.sql.variant.writeShredding.enabled", "true"))
-            stack.enter_context(spark.setting("spark.sql.variant.forceShreddingSchemaForTest", "a BIGINT"))
-        spark.run(f"INSERT INTO {there} {rows}")
+    spark.run(f"INSERT INTO {there} {rows}")
     truth: dict[int, tuple[str, str | None]] = {
         one: (f"v{one}", f'{{"a":{one},"b":"t{one}"}}') for one in range(12)
     }
@@ -354,11 +349,6 @@ def written_beside_variants(spark: Spark, root: Path, tail: str, properties: str
     table.delete("id = 3")
     truth[20] = ("a", None)
     del truth[3]
-    if "Shredding" in properties:
-        check()
-        with pytest.raises(sw.UnsupportedTableError, match="are shredded"):
-            table.apply_changes([row(5, "b")], **how)
-        return
     table.apply_changes([row(5, "b"), row(21, "b")], **how)
     truth |= {5: ("b", truth[5][1]), 21: ("b", None)}
     check()

@@ -69,7 +69,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     arrays = []
     for field in (kind.field(i) for i in range(kind.num_fields)):
         at = values.type.get_field_index(field.name)
-        child = as_type(children[at], field.type) if at >= 0 else pa.nulls(len(values), field.type)
+        child = as_type(children[at] if at >= 0 else pa.nulls(len(values), field.type), field.type)
         if not field.nullable and child.null_count > values.null_count:
             raise NotPlainError(f"{field.name} is NULL somewhere")
         if not field.nullable and child.null_count:  # in what is absent: there may be no NULL even there
