@@ -221,7 +221,7 @@ class TableBatch(TableShare):
     def _applied(self, given: ToLand, rule: VersionRule | None, apply: Apply) -> sw.Receipt:
         assert self.frame is not None
         if rule is None:
-            return apply(self.frame)
+            return apply(self.frame, truncate_when=[(OP, "=", "t")])
         changes, deletes, stored = self._of_versions(self.frame)
         ruled = rule.decided(changes, deletes, stored)
         self.versions = VersionDoubt(self.table, given.rows, self.is_again(given.newest_ms))

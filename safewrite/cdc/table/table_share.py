@@ -171,7 +171,6 @@ class TableShare(ABC):
             keys=keys,
             sequence_by=sequence,
             delete_when=[(OP, "=", "d")],
-            truncate_when=[(OP, "=", "t")],
             unchanged=LACKS if given.has_lists else None,
             all_late="count",  # the check says it in the words of the configuration
             check=self._check(given),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
@@ -13,7 +12,7 @@ from safewrite.cdc.rows.reset_guard import all_late_error
 from safewrite.cdc.table.versions import REVISIONS
 from safewrite.engine.abc import TaskReport
 
-Apply = Callable[[Any], sw.Receipt]
+Apply = Callable[..., sw.Receipt]
 """Commits changes of keys."""
 REPLANS_MAX = 5
 """Changes are decided about again this many times at most, where others write versions meanwhile."""
