@@ -16,9 +16,11 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
 
 import safewrite as sw
+from safewrite.iceberg.write.marked_rows import ROWS_MAX
 from safewrite.iceberg.write.position_deletes import PATH_ID, UnmarkedRows, live_rows
+from safewrite.protocol.effects import Effect, Get, Outcome
 from safewrite.testing.changes import Change, Oracle, RefusedError
-from safewrite.testing.steps import Answers, At
+from safewrite.testing.steps import Answers, At, Stepwise
 from tests.changes.test_decide import changes, down, up
 from tests.changes.test_tables import SCHEMA, Lake, apply, frame
 
@@ -42,6 +44,23 @@ class Marked(Lake):
     def data(self) -> set[str]:
         found = self._catalog.load_table("db.t").inspect.files().to_pylist()
         return {one["file_path"] for one in found if one["content"] == DataFileContent.DATA}
+
+
+class DeleteReads(Stepwise):
+    """Lists the delete files that are read."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        self.paths: list[str] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        self.paths += [effect.path] if isinstance(effect, Get) and effect.name == "apply.get_deletes" else []
+        return self.world.perform(effect)
+
+    def taken(self) -> list[str]:
+        """Those since it was asked last."""
+        paths, self.paths = self.paths, []
+        return paths
 
 
 @pytest.mark.sweep("['bucket(2, a)']", "['b']")
@@ -96,6 +115,39 @@ def test_a_rivals_deletions_in_the_same_file_are_kept(tmp_path: Path) -> None:
     apply(table, [down((2, 0), (2, "x")), up((2, 0), "new", (3, "x"))])
     wanted = {one.key: one.row for one in MANY if one.key[0] not in {1, 2}} | {(3, "x"): "new"}
     assert lake.rows() == wanted
+
+
+@pytest.mark.parametrize("rows_max", [ROWS_MAX, 0])
+def test_a_handle_reads_delete_files_once_however_many_there_are(tmp_path: Path, rows_max: int) -> None:
+    """Of each turn it reads its own of the turn before and the rival's, unless no room is left to keep what it read."""
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    table, rival, wanted = lake.open(), lake.open(), {one.key: one.row for one in MANY}
+    table._format.planner.marks.rows_max = rows_max
+    table.world = reads = DeleteReads(table.world)
+    told = []
+    for turn in range(6):
+        ours, theirs = ([down((2, 0), (key, "x"))] for key in (turn, 49 - turn))
+        apply(table, ours)
+        apply(rival, theirs)
+        wanted = {key: row for key, row in wanted.items() if key not in {ours[0].key, theirs[0].key}}
+        told.append(len(reads.taken()))
+    assert lake.rows() == wanted
+    assert told[2:] == ([2] * 4 if rows_max else [4, 6, 8, 10])
+
+
+def test_marks_that_were_taken_back_are_not_known_any_more(tmp_path: Path) -> None:
+    """A rollback brings rows back: what a handle knew of their file is not true of the file as it is."""
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    table = lake.open()
+    first = lake._catalog.load_table("db.t").current_snapshot().snapshot_id
+    for key in (1, 2, 3):
+        apply(table, [down((2, 0), (key, "x"))])
+    lake._catalog.load_table("db.t").manage_snapshots().set_current_snapshot(first).commit()
+    receipt = apply(table.refresh(), [down((3, 0), (1, "x")), down((3, 0), (4, "x"))])
+    assert receipt.removed_rows == 2
+    assert lake.rows() == {one.key: one.row for one in MANY if one.key[0] not in {1, 4}}
 
 
 @pytest.mark.long

@@ -25,7 +25,8 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import position_deletes
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.delete_files import DeleteFiles
-from safewrite.iceberg.write.key_lookup import live_of, more_gone, size_of
+from safewrite.iceberg.write.key_lookup import size_of
+from safewrite.iceberg.write.marked_rows import live_of, more_gone
 from safewrite.iceberg.write.row_files import Mark, mark_of
 from safewrite.iceberg.write.staging import UploadedFile, seen
 from safewrite.iceberg.write.table_files import IcebergTableFiles

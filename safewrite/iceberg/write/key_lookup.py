@@ -6,23 +6,20 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import KeySearch
-from safewrite.changes.lookup.key_index import IndexName, ascending
+from safewrite.changes.lookup.key_index import IndexName
 from safewrite.frames.parallel import windows
 from safewrite.iceberg.data.lineage import first_id, kept_columns, kept_schema
 from safewrite.iceberg.data.reading import WHOLE_BYTES, rows_of
-from safewrite.iceberg.data.vectors import place_of, vector_of
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.marked_rows import KnownMarks, live_of
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Get, GetRange, Ok, Outcome
-from safewrite.protocol.fetch import fetch
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
 
     from safewrite.iceberg.write.position_deletes import UnmarkedRows
@@ -42,6 +39,8 @@ class Looking:
     head: TableVersion
     limits: Limits
     live: dict[str, UnmarkedRows | None] = field(default_factory=dict)
+    known: KnownMarks | None = None
+    """What earlier writes knew of it."""
 
     def look(self, tasks: Mapping[str, FileScanTask], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """Look through files: keys and sequences first, of small files all columns at once."""
@@ -72,6 +71,11 @@ class Looking:
                     sought.note(file, sought.search(whole), whole, whole.nbytes)
             del tables
 
+    def _live_of(self, task: FileScanTask) -> Generator[Effect, Outcome, UnmarkedRows | None]:
+        if self.known is None:
+            return (yield from live_of(task, self.limits))
+        return (yield from self.known.live_of(self.head.table_id, task, self.limits))
+
     @property
     def _schema(self) -> pa.Schema:
         return kept_columns(table_of(self.head).metadata)
@@ -85,7 +89,7 @@ class Looking:
             gone = None
             index = sought.known_index(_index_name(self.head, task, sought.columns))
             if index is not None and task.delete_files:
-                live = (yield from live_of(task, self.limits)) if marks(self.head, task) else None
+                live = (yield from self._live_of(task)) if marks(self.head, task) else None
                 if live is None or live.in_file != index.rows.num_rows:
                     index = None
                 else:
@@ -105,7 +109,7 @@ class Looking:
         head, schema = self.head, self._schema
         for file, task in tasks.items():
             if task.delete_files and marks(head, task):
-                self.live[file] = yield from live_of(task, self.limits)
+                self.live[file] = yield from self._live_of(task)
         bare = [
             task if self.live.get(file) is None else FileScanTask(task.file) for file, task in tasks.items()
         ]
@@ -128,54 +132,6 @@ def marks(head: TableVersion, task: FileScanTask) -> bool:
     from safewrite.iceberg.write import position_deletes
 
     return position_deletes.is_asked(table_of(head).metadata) and position_deletes.is_plain(task)
-
-
-def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, UnmarkedRows | None]:
-    """Which rows of a file its delete files leave; None if one cannot be read: whoever reads its rows says why."""
-    from safewrite.iceberg.write import position_deletes
-
-    try:
-        gets = [_read_of(one) for one in task.delete_files]
-    except ValueError:
-        return None
-    answers = yield from fetch(gets, limits, name="apply.get_all_deletes")
-    bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
-    try:
-        return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
-    except ValueError:
-        return None
-
-
-def _read_of(deletes: DataFile) -> Effect:
-    """The request for a delete file, or for one vector: its file may have those of many data files."""
-    if deletes.file_format.value != "PUFFIN":
-        return Get(deletes.file_path, name="apply.get_deletes")
-    _, offset, size = place_of(deletes)
-    return GetRange(deletes.file_path, offset, size, name="apply.get_deletes")
-
-
-def more_gone(
-    had: UnmarkedRows, before: FileScanTask, after: FileScanTask, limits: Limits
-) -> Generator[Effect, Outcome, UnmarkedRows | None]:
-    """Which rows of a file are live that has more delete files than ``before``, by the new ones alone; None as :func:`live_of`.
-
-    A deletion vector stands instead of the one before.  None as well where rows came back, or may have: a delete file is gone.
-    """
-    from pyiceberg.table import FileScanTask
-
-    from safewrite.iceberg.write.position_deletes import UnmarkedRows
-
-    if vector_of(after) is not None:
-        now = yield from live_of(after, limits)
-        is_more = now is not None and now.in_file == had.in_file and np.isin(had.gone, now.gone).all()
-        return now if is_more else None
-    known = {one.file_path for one in before.delete_files}
-    if not known <= {one.file_path for one in after.delete_files}:
-        return None
-    new = {one for one in after.delete_files if one.file_path not in known}
-    live = yield from live_of(FileScanTask(after.file, new), limits)
-    same = live is not None and live.in_file == had.in_file
-    return UnmarkedRows(had.in_file, ascending(had.gone, live.gone)) if live is not None and same else None
 
 
 def _index_name(head: TableVersion, task: FileScanTask, columns: tuple[str, ...]) -> IndexName:

@@ -27,7 +27,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.delete_files import DeleteFiles, Gone
 from safewrite.iceberg.write.file_changes import IcebergChange, encoded_rows
-from safewrite.iceberg.write.key_lookup import live_of, more_gone
+from safewrite.iceberg.write.marked_rows import live_of, more_gone
 from safewrite.iceberg.write.row_files import FileRewrite, Mark, change_of, mark_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import Limits, ask

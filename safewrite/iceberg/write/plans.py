@@ -24,6 +24,7 @@ from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.earlier_writes import base_of
 from safewrite.iceberg.write.evolution import Evolution, beyond, evolve, evolved
+from safewrite.iceberg.write.marked_rows import KnownMarks
 from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
@@ -65,6 +66,7 @@ class Planner:
     ledger_in: Callable[[TableVersion], dict[str, str]] = field(default=lambda head: {})
     """What a table version is to record of the ledger."""
     known: KnownManifests = field(default_factory=KnownManifests)
+    marks: KnownMarks = field(default_factory=KnownMarks, repr=False)
     catalog: Catalog | None = None
     """What tells tasks how to reach files of the table; None: it does not."""
 
@@ -120,9 +122,11 @@ class Planner:
         from safewrite.changes.members.joined_changes import sharing
         from safewrite.iceberg.write.apply import ApplyPlan
         from safewrite.iceberg.write.new_columns import evolution_of
+        from safewrite.iceberg.write.table_files import PlannedTable
 
         columns = (group[-1].changes if changes is None else changes).columns
-        plan = ApplyPlan(**self.applying(named, head, evolution_of(head, columns)), spec=spec)
+        how = self.applying(named, head, evolution_of(head, columns))
+        plan = ApplyPlan(**how, spec=spec, planned_table=PlannedTable(known=self.marks))
         plan.work = work = self._one_part(plan, spec, head, changes=changes, group=group)
         plan.joined = None if changes is None else sharing(named.key, changes, spec, work)
         return plan, tuple

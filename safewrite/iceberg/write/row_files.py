@@ -19,7 +19,8 @@ from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.write.delete_files import DeleteFiles, Gone
 from safewrite.iceberg.write.file_changes import IcebergChange
-from safewrite.iceberg.write.key_lookup import live_of, marks, size_of
+from safewrite.iceberg.write.key_lookup import marks, size_of
+from safewrite.iceberg.write.marked_rows import live_of, named
 from safewrite.iceberg.write.staging import UploadedFile, seen
 from safewrite.protocol.accounts import total
 from safewrite.protocol.ask import Limits
@@ -141,8 +142,8 @@ class RowRemoval:
             if self._deletes.is_due(head):
                 yield from self._deletes.upload(head)
         yield from self._deletes.upload(head)
-        for file, named, rows in marked:
-            self._losses[gone.mark(file)] = FileRewrite(rows, deletes=(self._deletes[named],))
+        for file, made, rows in marked:
+            self._losses[gone.mark(file)] = FileRewrite(rows, deletes=(self._deletes[made],))
 
     def made(self) -> Iterable[DataFile]:
         """All files that were uploaded, on any base."""
@@ -153,13 +154,7 @@ def mark_of(task: FileScanTask) -> Mark:
     """The file, its delete files, and from where its rows have ids, which files of an upgraded table get with its next commit."""
     first = getattr(task.file, "first_row_id", None)
     ids = () if first is None else (f"ids={first}",)
-    return (task.file.file_path, *ids, *sorted(map(_named, task.delete_files)))
-
-
-def _named(deletes: DataFile) -> str:
-    """A delete file; a vector by its place, for many may be in one file."""
-    offset = getattr(deletes, "offset", None)
-    return deletes.file_path if offset is None else f"{deletes.file_path}@{offset}"
+    return (task.file.file_path, *ids, *sorted(map(named, task.delete_files)))
 
 
 def live_file(file: Mark, task: FileScanTask) -> LiveFile:

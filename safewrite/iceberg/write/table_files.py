@@ -27,7 +27,8 @@ from safewrite.iceberg.data.lineage import as_written, first_id, kept_columns
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.evolution import Evolution, evolved
 from safewrite.iceberg.write.file_changes import encoded_rows
-from safewrite.iceberg.write.key_lookup import Looking, live_of, marks, more_gone
+from safewrite.iceberg.write.key_lookup import Looking, marks
+from safewrite.iceberg.write.marked_rows import KnownMarks, live_of, more_gone
 from safewrite.iceberg.write.row_files import Remaking
 from safewrite.iceberg.write.staging import UploadedFile, secured, uploaded
 from safewrite.protocol.ask import Limits
@@ -50,6 +51,8 @@ class PlannedTable:
 
     version: TableVersion | None = None
     live: dict[str, UnmarkedRows | None] = field(default_factory=dict)
+    known: KnownMarks = field(default_factory=KnownMarks)
+    """The same of earlier plans, and of earlier writes where these are told of it."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,14 @@ class IcebergTableFiles:
 
     def look_up(self, files: Sequence[LiveFile], sought: KeySearch) -> Generator[Effect, Outcome, None]:
         """See the class."""
-        live = self.planned.live if self.table is None else {}
-        yield from Looking(self.head, self.limits, live).look(
-            {file.name: file.handle for file in files}, sought
+        is_plan = self.table is None
+        looking = Looking(
+            self.head,
+            self.limits,
+            self.planned.live if is_plan else {},
+            self.planned.known if is_plan else None,
         )
+        yield from looking.look({file.name: file.handle for file in files}, sought)
         self.small.keep(sought)
 
     def followed(
@@ -121,6 +128,7 @@ class IcebergTableFiles:
             has = None if had is None else (yield from more_gone(had, file.handle, now.handle, self.limits))
             if had is not None and has is not None:
                 self.planned.live[now.name] = has
+                self.planned.known.keep(head.table_id, now.handle, has)
                 found.append((file.name, now.name, has.flags()[had.flags()]))
         return found
 

@@ -19,7 +19,7 @@ from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.manifests_v3 import VERSION, NumberedFile
 from safewrite.iceberg.data.vectors import gone_rows, place_of
 from safewrite.iceberg.write import position_deletes
-from safewrite.iceberg.write.key_lookup import live_of
+from safewrite.iceberg.write.marked_rows import live_of
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, change_of, mark_of
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
