@@ -48,7 +48,9 @@ FINDS_DATA = ("apply.get_data", "keys.get_tail", "keys.get_range", "apply.read_r
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_known() -> None:
+def nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of these tests are small: they have indexes as large ones have."""
+    monkeypatch.setattr(key_index, "SMALL_ROWS", 0)
     known_keys.forget()
 
 
@@ -408,6 +410,30 @@ def test_an_index_is_made_when_keys_are_asked_for_a_second_time() -> None:
     assert [known.is_worth(("a",)) for _ in range(3)] == [False, True, True]
     known.forget()
     assert not known.is_worth(("a",))
+
+
+def test_an_index_of_few_rows_is_made_at_once_and_never_put_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would hold a file open."""
+    monkeypatch.setattr(key_index, "SMALL_ROWS", 9)
+    known = KnownKeys(memory_bytes=2 * index_of(9).nbytes)
+    assert [known.is_worth(("a",), rows) for rows in (9, 10, None)] == [True, False, True]
+    for number in range(4):
+        known.put((number,), index_of(9))
+    assert [known.get((number,)) is not None for number in range(4)] == [True, True, False, False]
+    known.put(("large",), index_of(10))
+    assert known.get(("large",)) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_file_is_read_for_its_keys_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a table of many small writers, reading the files of the others a second time cost more than all else."""
+    monkeypatch.setattr(key_index, "SMALL_ROWS", 60)
+    lake = made(kind, tmp_path)
+    apply(lake.open(), [up((1, 0), "old", (number, "x")) for number in range(0, 60, 2)])
+    told = [name for number in (3, 5, 7, 9) for name in reads(lake, [up((3, 0), "odd", (number, "x"))])]
+    assert len(told) == len(set(told)) >= 1
 
 
 @given(st.lists(st.lists(st.integers(0, 3) | st.integers(0, 2**64 - 1), max_size=6), min_size=1, max_size=4))

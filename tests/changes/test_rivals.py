@@ -78,7 +78,7 @@ def test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once(
     writers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        KnownKeys, "is_worth", lambda _known, _name: False
+        KnownKeys, "is_worth", lambda _known, _name, _rows: False
     )  # an index would spare the reads too
     lake, wanted = marked(tmp_path, rows=200)
     (first,) = data(lake)
@@ -137,7 +137,7 @@ def test_a_file_whose_rows_came_back_is_looked_at_again(
 ) -> None:
     """A RESTORE of another engine takes a vector away: what was found under it is not all that is there."""
     if not indexed:
-        monkeypatch.setattr(KnownKeys, "is_worth", lambda _known, _name: False)
+        monkeypatch.setattr(KnownKeys, "is_worth", lambda _known, _name, _rows: False)
     lake, wanted = marked(tmp_path)
     (first,) = data(lake)
     change(lake, wanted, [down((2, 0), (1, "x"))])

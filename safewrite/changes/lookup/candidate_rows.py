@@ -113,9 +113,9 @@ class KeySearch(ABC):
         if len(hits.numbers) and size and size + sum(each for _, each in self.read.values()) <= KEPT_BYTES:
             self.read[file] = (read, size)
 
-    def asks_again(self, name: IndexName) -> bool:
-        """Whether a file that must be read is worth an index: its keys are asked for a second time."""
-        return self._has_indexes and known_keys.is_worth(name)
+    def wants_index(self, name: IndexName, rows: int | None) -> bool:
+        """Whether a file that must be read is worth an index: see :meth:`KnownKeys.is_worth`."""
+        return self._has_indexes and known_keys.is_worth(name, rows)
 
     def kept_index(self, name: IndexName, rows: pa.Table) -> KeyIndex:
         """The index of a file, by all of its rows; it is kept.  Safe in threads."""

@@ -41,6 +41,8 @@ OLD_S = 900.0
 """An index that was not used for so long gives way to another.  If a younger one did, tables that are too many for the room would
 take it from each other with every batch, and make all indexes each time."""
 _SEEN_MAX = 50_000
+SMALL_ROWS = 4096
+"""The index of a file of so few rows is made when it is read first: it takes less than to read the file again."""
 _BITS_WITHIN = 2
 """About so many bits tell the hashes apart that begin with the same ones."""
 _ROW, _HASH = "safewrite.row", "safewrite.hash"
@@ -264,11 +266,13 @@ class KnownKeys:
             self._kept.move_to_end(name)
             return kept.index
 
-    def is_worth(self, name: IndexName) -> bool:
-        """Whether to make the index of a file that must be read now: its keys are asked for a second time.
+    def is_worth(self, name: IndexName, rows: int | None = None) -> bool:
+        """Whether to make the index of a file that must be read now: its keys are asked for a second time, or it has few ``rows``.
 
-        A process that looks once pays for no index.
+        A process that looks once pays for no large index.
         """
+        if rows is not None and rows <= SMALL_ROWS:
+            return True
         with self._lock:
             if name in self._seen:
                 return True
@@ -284,7 +288,8 @@ class KnownKeys:
             return  # it is read soon enough
         with self._lock:
             in_memory = self._has_room(size, self.memory_bytes, is_in_memory=True)
-            on_disk = not in_memory and self._has_room(size, self._disk_bytes(), is_in_memory=False)
+            on_disk = not in_memory and index.rows.num_rows > SMALL_ROWS
+            on_disk = on_disk and self._has_room(size, self._disk_bytes(), is_in_memory=False)
         if not in_memory and not on_disk:
             return
         if on_disk:

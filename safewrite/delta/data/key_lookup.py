@@ -122,7 +122,7 @@ def _index(
 ) -> KeyIndex | None:
     """The index of a file's rows, deleted ones too, if it is worth one; None where one of these rows cannot be read."""
     name, add = named
-    if not touched.asks_again(name):
+    if not touched.wants_index(name, stats_of(add).get("numRecords")):
         return None
     try:
         return touched.kept_index(name, _keys(touched, body, add, state, None))

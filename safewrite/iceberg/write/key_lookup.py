@@ -117,8 +117,10 @@ class Looking:
         for number, (file, task) in enumerate(tasks.items()):
             live = self.live.get(file)
             is_whole = not bare[number].delete_files and tables[number].num_rows == task.file.record_count
-            if is_whole and sought.asks_again(name := _index_name(head, task, sought.columns)):
-                sought.kept_index(name, tables[number])
+            if is_whole:
+                name = _index_name(head, task, sought.columns)
+                if sought.wants_index(name, task.file.record_count):
+                    sought.kept_index(name, tables[number])
             if live is not None and live.in_file == tables[number].num_rows:
                 tables[number] = tables[number].filter(pa.array(live.flags()))
             elif live is not None:  # the file has other rows than its entry says
