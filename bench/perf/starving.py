@@ -1,6 +1,8 @@
 """``python -m bench.perf.starving``: one large write alone, then beside a writer of few other keys that never stops.
 
 With ``--writers``: many processes that change other keys of the same files, while deltalake, or safewrite, compacts these all the while.
+Their calls are compared with those of one writer alone, and with those of as many writers that take turns and nobody compacts: then the
+table grows by as many commits, each writer reads those of the others, and none loses a try.
 """
 
 from __future__ import annotations
@@ -120,23 +122,26 @@ def _crowds(plan: dict[str, Any], arms: list[str], sizes: list[int], groups: lis
         f"{RIVAL_KEYS} {keys} keys a call, {plan['calls']} calls each, {load.rows:,} rows of {load.files} files"
     )
     print(
-        f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone wall s  compactor: landed, lost, groups done, left out  rows"
+        f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone of turns wall s  compactor: landed, lost, groups done, left out  rows"
     )
     for arm in arms:
         for group in groups if ARMS[arm] not in {MERGE, UPSERT} else groups[:1]:
-            alone = _crowd({**plan, "arm": ARMS[arm], "group": group}, load, 1)
-            for size in [1, *sizes]:
-                it = alone if size == 1 else _crowd({**plan, "arm": ARMS[arm], "group": group}, load, size)
+            mine = {**plan, "arm": ARMS[arm], "group": group}
+            alone = turns = _crowd(mine, load, 1)
+            for size, in_turns in [(1, False), *((size, one) for size in sizes for one in (True, False))]:
+                it = alone if size == 1 else _crowd({**mine, "in_turns": in_turns}, load, size)
+                turns = it if in_turns else turns
+                name = f"{size} turns" if in_turns else f"{size}"
                 print(
-                    f"{arm:8} {group:6} {size:7} {it['landed']:3}/{size * plan['calls']:3} {it['again']:5} {it['rebased']:7} "
-                    f"{it['again'] / size / plan['calls']:10.2f} {it['cpu_s']:10.3f} {it['cpu_s'] / alone['cpu_s']:9.2f} {it['wall_s']:6.2f}  "
+                    f"{arm:8} {group:6} {name:>7} {it['landed']:3}/{size * plan['calls']:3} {it['again']:5} {it['rebased']:7} "
+                    f"{it['again'] / size / plan['calls']:10.2f} {it['cpu_s']:10.3f} {it['cpu_s'] / alone['cpu_s']:9.2f} {it['cpu_s'] / turns['cpu_s']:8.2f} {it['wall_s']:6.2f}  "
                     f"{it['compacted']:>17} {it['compactions_lost']:5} {it['groups']:12} {it['left_out']:9}  {it['wrong'] or 'as they should be'}",
                     flush=True,
                 )
 
 
 def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
-    """What so many writers took for a call; one is alone, and nobody compacts."""
+    """What so many writers took for a call; beside one alone, or writers that take turns, nobody compacts."""
     with tempfile.TemporaryDirectory() as here:
         plan |= {"folder": str(Path(here) / "first"), "size": size}
         plan["place"] = {"name": "local", "folder": plan["folder"], "v3": plan["arm"] == OURS_V3}
@@ -145,11 +150,19 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
         for number in range(size):
             members.append(_child("member", plan | {"number": number}))
             members[-1].stdout.readline()  # one after another: each warms up by a write
-        compacts = size > 1 and (plan["compactor"] == COMPACTORS[1] or plan["arm"] in (*ON_DELTA, MERGE))
+        in_turns = plan.get("in_turns", False)
+        compacts = (
+            not in_turns
+            and size > 1
+            and (plan["compactor"] == COMPACTORS[1] or plan["arm"] in (*ON_DELTA, MERGE))
+        )
         compactor = _child("compactor", plan) if compacts else None
-        for one in members:
-            one.stdin.write("go\n")
-            one.stdin.flush()
+        for _ in range(plan["calls"] if in_turns else 1):
+            for one in members:
+                one.stdin.write("go\n")
+                one.stdin.flush()
+                if in_turns:
+                    one.stdout.readline()
         took = [call for one in members for call in json.loads(one.stdout.readline())]
         compacted = [0, 0, 0, 0]
         if compactor is not None:
@@ -393,7 +406,7 @@ def _member(plan: dict[str, Any]) -> None:
 
     apply, took = _opened(plan), list[dict[str, Any]]()
     for call in range(plan["calls"] + 2):
-        if call == 2:
+        if call == 2 or (call > 2 and plan.get("in_turns")):
             print("ready", flush=True)
             sys.stdin.readline()
         rows = rows_of(_ids(plan, plan["number"], call), _sequence(plan, plan["number"], call))
@@ -407,6 +420,8 @@ def _member(plan: dict[str, Any]) -> None:
         again = max(told["attempts"] - 1 - rebased, 0)
         used = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
         took.append(used | {"landed": landed, "rebased": rebased, "again": again})
+    if plan.get("in_turns"):
+        print("ready", flush=True)
     print(json.dumps(took[2:]), flush=True)
 
 
