@@ -300,6 +300,7 @@ def test_a_creation_is_in_doubt_unless_it_was_denied() -> None:
 class Finds:
     """A plan that is found where snapshot 9 is, and stages nothing."""
 
+    rebases: bool = False
     rebased: int = 0
 
     def examine(self, at: TableVersion) -> int | None:

@@ -44,6 +44,7 @@ class Rows:
 
     table_id: str | None = "id"
     accounted: int = 3
+    rebases: bool = False
     rebased: int = 0
     anchor: Anchor | None = None
     own: Sequence[int] = ()

@@ -24,6 +24,7 @@ from tests.protocol.scripts import script
 
 Steps = Generator[Effect, Outcome, Any]
 LIMITS = Limits(lease_s=1.0, timeout_s=1e6, attempts=10_000)
+PATIENT = Limits(timeout_s=1e6)
 REQUEST_S = 0.02
 
 
@@ -35,9 +36,11 @@ class Planned:
     plan_s: float
     table_id: str | None = "t"
     accounted: int = -1
+    rebases: bool = False
     rebased: int = 0
     anchor: Anchor | None = None
     is_stale: bool = False
+    has_planned: bool = False
 
     def body(self, version: int) -> bytes:
         return f"{self.name} {version}".encode()
@@ -57,6 +60,8 @@ class Planned:
 
     def renew(self) -> Steps:
         if self.is_stale:
+            self.rebased += self.rebases and self.has_planned
+            self.has_planned = True
             self.is_stale = False
             yield Sleep(self.plan_s)
 
@@ -102,6 +107,18 @@ class Race:
             self.passed_over += 1
         return self.world.perform(effect), REQUEST_S
 
+    def rebasing(
+        self, plan_s: float, name: str, landed: list[tuple[str, Landed]], times: int, pause_s: float = 0.0
+    ) -> Steps:
+        """Commit plans that are brought to a newer base, so many times, where there is no queue."""
+        seen = -1
+        for number in range(times):
+            candidate = Planned(f"{name}-{number}", plan_s, accounted=seen, rebases=True, is_stale=True)
+            done = yield from commit(candidate, seen, arbiter=Arbiter(lock_table=False), limits=PATIENT)
+            seen = done.version
+            landed.append((name, done))
+            yield Sleep(pause_s)
+
     def writing(self, plan_s: float, name: str, landed: list[tuple[str, Landed]], times: int) -> Steps:
         """Commit so many times, one after another."""
         seen, queued = -1, QUEUE_MEMORY
@@ -121,6 +138,22 @@ def test_a_plan_longer_than_a_turn_is_not_starved_by_quick_writers() -> None:
     assert sorted(done.version for _, done in landed) == list(range(803))
     assert [done.attempts <= 4 for done in slow] == [True] * 3
     assert slow[-1].version < 400, "not when the others have ended"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plan_that_is_rebased_overtakes_a_writer_that_never_stops(seed: int) -> None:
+    """It tries again right after the rival's commit; after a pause it lost again and again."""
+    race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
+    race.run([race.rebasing(1.0, "large", landed, 3), race.rebasing(0.9, "small", landed, 60, pause_s=0.3)])
+    assert max(done.attempts for name, done in landed if name == "large") == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_crowd_without_a_queue_takes_few_tries(seed: int) -> None:
+    race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
+    race.run([race.rebasing(0.3, f"writer-{number}", landed, 4) for number in range(8)])
+    assert sorted(done.version for _, done in landed) == list(range(32))
+    assert sum(done.attempts for _, done in landed) <= 2.3 * 32
 
 
 def test_a_dead_holder_is_waited_for_as_long_as_it_asked_and_no_longer() -> None:

@@ -43,6 +43,7 @@ class ApplyTransaction(Transaction):
 
     operation: str = "MERGE"
     mode: str = OVERWRITE
+    rebases: bool = True
     change: DeltaChange | None = None
     batch: BatchPlan = field(kw_only=True)
     encode: Callable[[Prepared, Snapshot | None, str], Iterable[DataFile]] = field(kw_only=True)

@@ -37,6 +37,7 @@ class OverwriteTransaction(Transaction):
     predicate: Predicate = EVERYTHING
     target_file_size: int = file_properties.TARGET_BYTES
     mode: str = OVERWRITE
+    rebases: bool = True
     change: DeltaChange | None = None
     vectors: Vectors = field(default_factory=Vectors)
     came: Prepared | None = None

@@ -82,6 +82,7 @@ class Transaction:
     positions: Moves = field(default_factory=dict)
     """How far this commit takes the caller's sources."""
     accounted: int = -1
+    rebases: bool = False
     rebased: int = 0
     """How often the plan was brought to a new base, where what was decided on the last one held."""
     table_id: str | None = None

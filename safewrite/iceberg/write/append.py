@@ -82,6 +82,7 @@ class AppendPlan:
     met: dict[str, Met | SafewriteError] = field(default_factory=dict)
     """Writes that were found in other snapshots, or are at fault, by key."""
     attempt: int = 0
+    rebases: bool = False
     rebased: int = 0
     """How often the plan was brought to a new base, where what was decided on the last one held."""
     bound: TableVersion | None = None

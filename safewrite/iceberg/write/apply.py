@@ -60,6 +60,7 @@ class ApplyPlan(AppendPlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
     operation: str = "overwrite"
+    rebases: bool = True
     target_file_size: int = 0
     memory: MemoryFile = field(default_factory=MemoryFile, repr=False)
     work: BatchWork | None = None

@@ -22,6 +22,7 @@ class ReplacePlan(AppendPlan):
     """A write that removes rows as well."""
 
     operation: str = "overwrite"
+    rebases: bool = True
     predicate: Predicate = EVERYTHING
     target_file_size: int = 0
     _matching: MatchingFiles | None = field(default=None, repr=False)

@@ -39,6 +39,8 @@ class Candidate(Protocol):
     table_id: str | None
     accounted: int
     """The version that the candidate was made from; earlier commits are examined for its key only."""
+    rebases: bool
+    """Whether it is brought to a newer base at the cost of what others changed, so that the next try is shorter than the first."""
     rebased: int
     """How often it was renewed, from the first try on, for what the commits of others changed alone; such a conflict may be met as often
     as it comes."""

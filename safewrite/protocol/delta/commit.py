@@ -226,16 +226,12 @@ def _looked(state: LogTry) -> Generator[Effect, Outcome, Found | None]:
 
 
 def _spread(state: Try, version: int, now_s: float) -> Backoff:
-    """A commit of another between our look and our try is what makes us lose, so that time is what is to be spread out.
-
-    A try that was re-based says nothing of a crowd: one small writer that never stops makes a large plan lose as often.
-    """
+    """A commit of another between our look and our try is what makes us lose, so that time is what is to be spread out."""
     rivals = max(version - state.tried - 1, 0) if state.tried >= 0 else 0
     state.tried = version
     left_s = min(state.started_s + state.limits.timeout_s, state.limits.until_s) - now_s
-    lost_s = (now_s - state.looked_s) * (1 if state.candidate.rebased else SPARSE)
-    lost = max(state.attempts - state.candidate.rebased, 1)
-    return spread(lost, rivals, lost_s, "commit.backoff", left_s=left_s)
+    lost_s, rebases = (now_s - state.looked_s) * SPARSE, state.candidate.rebases
+    return spread(state.attempts, rivals, lost_s, "commit.backoff", rebases=rebases, left_s=left_s)
 
 
 def check_patience(state: Try, elapsed_s: float) -> None:

@@ -48,6 +48,7 @@ class _Fixed:
     table_id: str | None
     is_ours: Callable[[bytes], bool]
     anchor: Anchor | None = None
+    rebases: bool = False
     rebased: int = 0
 
     @property

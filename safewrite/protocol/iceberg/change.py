@@ -85,6 +85,8 @@ class Creation(Protocol):
 class Plan(Protocol):
     """A write to be committed, on any base."""
 
+    rebases: bool
+    """Whether it is brought to a newer base at the cost of what others changed, so that the next try is shorter than the first."""
     rebased: int
     """How often it was staged again for what the commits of others changed alone; such a conflict may be met as often as it comes."""
 

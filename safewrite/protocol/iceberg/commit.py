@@ -224,7 +224,7 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
         if sharing.leads(share) if waits else not (yield from turn.wait()):
             left_s = min(state.started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
-            yield _spread(done, tried, ended_s - began_s, left_s=left_s)
+            yield _spread(done, tried, ended_s - began_s, rebases=state.plan.rebases, left_s=left_s)
         tried = state.examined
 
 
@@ -245,10 +245,11 @@ def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]
     return change
 
 
-def _spread(done: Swapped, tried: TableVersion, lost_s: float, *, left_s: float = math.inf) -> Backoff:
+def _spread(
+    done: Swapped, tried: TableVersion, lost_s: float, *, rebases: bool = False, left_s: float = math.inf
+) -> Backoff:
     rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
-    lost = max(done.attempts - done.rebased, 1)  # one that was re-based says nothing of a crowd
-    return spread(lost, rivals, lost_s, "swap.spread", left_s=left_s)
+    return spread(done.attempts, rivals, lost_s, "swap.spread", rebases=rebases, left_s=left_s)
 
 
 def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:

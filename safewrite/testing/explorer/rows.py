@@ -35,6 +35,7 @@ class RowCandidate:
     write: Write
     attempt: str
     accounted: int
+    rebases: bool = False
     rebased: int = 0
     creating: bool = False
     is_light: bool = True

@@ -57,6 +57,7 @@ class RowPlan:
     bound: TableVersion | None = None
     met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
     tries: int = 0
+    rebases: bool = False
     rebased: int = 0
     through: int | None = None
     change: IcebergChange = NOTHING
