@@ -128,7 +128,8 @@ class ApplyTransaction(Transaction):
             return
         batch, is_stale, before = self.batch, self.batch.is_stale, self.batch.applied
         if not is_stale and batch.rests is not None:
-            yield from self._finish()
+            yield from batch.finish()
+            self.change = batch.change
         if is_stale:
             self.leave()
             yield from self._plan()
@@ -147,10 +148,6 @@ class ApplyTransaction(Transaction):
     def looks_first(self) -> bool:
         """See ``Transaction.looks_first``: files are written again once it is known what others did meanwhile."""
         return self.batch.rests is not None
-
-    def _finish(self) -> Generator[Effect, Outcome, None]:
-        yield from self.batch.finish()
-        self.change = self.batch.change
 
     def _plan(self, *, puts_off: bool = False) -> Generator[Effect, Outcome, None]:
         assert self.after is not None
