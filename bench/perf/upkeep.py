@@ -35,6 +35,8 @@ from safewrite.protocol.values import Listed
 from safewrite.stores import local
 from safewrite.table.verbs import Table
 
+from ..stress.spark_reader import JARS
+
 Readers = Mapping[str, Callable[[], Any]]
 ROUNDS = 5
 AT_ENDS = 100
@@ -292,7 +294,10 @@ def _spark(lake: Lake) -> Any:
         "warehouse": lake.catalog["warehouse"],
     }
     settings = {"delta": lake.kind == "delta", "iceberg": None if lake.kind == "delta" else {"lake": theirs}}
-    return configure(SparkSession.builder.master("local[2]"), **settings).getOrCreate()
+    jars = [*sorted(JARS.glob("*.jar")), *sorted((JARS.parent / "iceberg-rest").glob("sqlite-jdbc-*.jar"))]
+    return configure(
+        SparkSession.builder.master("local[2]"), jars=jars, local_files=True, **settings
+    ).getOrCreate()
 
 
 def _rows(number: int, count: int) -> pa.Table:
