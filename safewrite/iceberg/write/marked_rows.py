@@ -5,10 +5,11 @@ A delete file never changes, and a data file neither, so what was read stays tru
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 2**20
 """Of so many rows at most it is kept that they are gone: 8 MiB."""
+ROWS_A_FILE = 128
+"""A file is kept at the cost of so many rows besides: its entry, and those of its delete files."""
 
 
 def live_of(task: FileScanTask, limits: Limits) -> Generator[Effect, Outcome, UnmarkedRows | None]:
@@ -86,12 +89,17 @@ def named(deletes: DataFile) -> str:
 
 @dataclass
 class KnownMarks:
-    """The marked rows of the data files of one table that were asked for last, by the table's id and the path."""
+    """The marked rows of the data files of one table that were asked for last, by the table's id and the path.  Safe in threads."""
 
     rows_max: int = ROWS_MAX
     _kept: OrderedDict[tuple[str, str], tuple[FileScanTask, UnmarkedRows]] = field(
         default_factory=OrderedDict, repr=False
     )
+    _rows: int = field(default=0, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KnownMarks, (self.rows_max,)  # what is known is of this process
 
     def live_of(
         self, table_id: str, task: FileScanTask, limits: Limits
@@ -107,8 +115,14 @@ class KnownMarks:
 
     def keep(self, table_id: str, task: FileScanTask, live: UnmarkedRows) -> None:
         """Keep what is known of a file; what was asked for longest ago goes where it is too much."""
-        self._kept[table_id, task.file.file_path] = task, live
-        self._kept.move_to_end((table_id, task.file.file_path))
-        rows = sum(len(one.gone) for _, one in self._kept.values())
-        while rows > self.rows_max:
-            rows -= len(self._kept.popitem(last=False)[1][1].gone)
+        name = (table_id, task.file.file_path)
+        with self._lock:
+            self._forget(name)
+            self._kept[name] = task, live
+            self._rows += ROWS_A_FILE + len(live.gone)
+            while self._rows > self.rows_max:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, name: tuple[str, str]) -> None:
+        had = self._kept.pop(name, None)
+        self._rows -= 0 if had is None else ROWS_A_FILE + len(had[1].gone)
