@@ -376,6 +376,11 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         from safewrite.iceberg.table import IcebergTable
         from safewrite.iceberg.write import creation as iceberg_creation
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("safewrite."):  # the Lambda layer, which is trimmed
+            raise MissingExtraError(
+                "This Lambda layer writes Delta tables only; catalog= is for Iceberg ones. Nothing was written. Deploy the function "
+                "as a container image with safewrite[iceberg] (docs/lambda.md)."
+            ) from error
         raise MissingExtraError(
             f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')} ({said(error)}). Nothing was written."
         ) from error

@@ -35,7 +35,7 @@ DROPPED = (
     "pyarrow/include/*", "pyarrow/src/*", "pyarrow/*_flight*", "pyarrow/*gandiva*", "pyarrow/*_pyarrow_cpp_tests*",
     "pyarrow/*parquet_encryption*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*", "pyarrow/_gcsfs.*", "pyarrow/_azurefs.*",
     "pyarrow/_hdfs.*", "pyarrow/_orc.*", "pyarrow/_dataset_orc.*", "pyarrow/_cuda*", "pyarrow/_substrait.*",
-    "safewrite_bench/*", "safewrite/spark/jars/*", "safewrite/spark/java/*", "safewrite/*/spark/*", "safewrite/cdc/*", "safewrite/medallion/*", "safewrite/intake/*",
+    "safewrite_bench/*", "safewrite/iceberg/*", "safewrite/spark/jars/*", "safewrite/spark/java/*", "safewrite/*/spark/*", "safewrite/cdc/*", "safewrite/medallion/*", "safewrite/intake/*",
     "safewrite/testing/faults.py", "safewrite/testing/replies.py", "safewrite/testing/explorer/*", "safewrite/testing/crosscheck/*", "safewrite/cli/*",
 )  # fmt: skip
 """Patterns of paths; libarrow_substrait, _dataset and _acero stay, for libarrow_python is linked to them."""

@@ -25,7 +25,7 @@ LOCKED = re.findall(
 )
 BYTECODE = 20_000_000
 """What compiling adds at most; the quick form leaves it out."""
-SAFEWRITE_BYTES_MAX = 3_000_000
+SAFEWRITE_BYTES_MAX = 2_400_000
 
 
 def linked(source: Path, target: Path) -> None:
@@ -92,6 +92,15 @@ def test_a_delta_table_on_s3_is_written_with_nothing_but_the_layer(
     judge(done, uri, options)
 
 
+def test_an_iceberg_table_is_refused_in_the_layer_with_where_to_go(layer: Path) -> None:
+    program = "import safewrite as sw\ntry: sw.open('a.b', catalog={'type': 'glue'})\nexcept sw.MissingExtraError as error: print(error)"
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        cwd=layer, env={}, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "container image" in said.stdout
+
+
 def test_a_library_that_is_missing_is_noticed(layer: Path, tmp_path: Path) -> None:
     broken = tmp_path / "python"
     shutil.copytree(layer, broken, copy_function=os.link)
@@ -132,6 +141,8 @@ def test_a_module_from_elsewhere_is_noticed(layer: Path, tmp_path: Path) -> None
         ("pyarrow/libarrow_python.so.2600", False),
         ("safewrite/testing/checker.py", False),
         ("safewrite/testing/explorer/models.py", True),
+        ("safewrite/iceberg/table.py", True),  # a container image has it
+        ("safewrite/protocol/iceberg/head.py", False),
         ("safewrite/cli/app.py", True),  # its libraries are not there
         ("safewrite/py.typed", False),
     ],

@@ -259,7 +259,7 @@ def _hidden_of(state: Snapshot) -> tuple[Path, ...]:
     found: Iterable[Path] = paths_of_variants(there.schema)
     if there.mapped is not None:
         found = column_names.paths_in_files(found, there.mapped)
-    names = [*(stamping(state).kept or ()), *(state.physical[name] for name in state.partition_by)]
+    names = [*(stamping(state).kept or ()), *(state.physical.get(name, name) for name in state.partition_by)]
     return (*((name,) for name in names), *found)
 
 
