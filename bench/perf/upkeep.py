@@ -4,6 +4,7 @@
 stand ``--minutes`` apart by the clocks of this process and of its files, so that retentions end.
 ``--every 0`` maintains copies of the table at the end, turn by turn with deltalake's compaction of others.  ``--spark`` reads by Spark as well
 (wall), and has copies for its OPTIMIZE, or tables for ``rewrite_data_files`` (CPU of its Java).
+``--executors 2`` maintains a table of ``--mb`` in one process, and one by so many executors of a core each.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 import safewrite as sw
+from bench.perf.upkeep_executors import compared
 from safewrite.protocol.values import Listed
 from safewrite.stores import local
 from safewrite.table.verbs import Table
@@ -167,7 +169,13 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--executors", type=int, default=0)
+    parser.add_argument("--mb", type=int, default=300)
+    parser.add_argument("--target-mb", type=int, default=32)
     asked = parser.parse_args()
+    if asked.executors:
+        compared(asked.format, asked.executors, asked.mb, asked.target_mb, _say)
+        return
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder), asked.format)
