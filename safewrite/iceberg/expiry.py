@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
 
 HOUR_MS = 3600 * 1000
+"""So long they stay at least, whatever a table says: a write that was under way finds what became of it in them."""
 DAY_MS = 24 * HOUR_MS
 """So much longer they stay where the store tells no times: a clock may be a day ahead or behind."""
-"""So long they stay at least, whatever a table says: a write that was under way finds what became of it in them."""
 KEPT_MS = retention.HORIZON_MS + DAY_MS
 """Snapshots tell keys for as long as a write may be repeated, unless the table has them in a ledger.
 
