@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from safewrite.delta.write.abc import Write
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import RowCandidate, body_of, newest, written
+from safewrite.testing.explorer.rows import RowCandidate, action_of, known, with_action, written
 
 Change = tuple[int, bool]
 """Its sequence, and whether it deletes."""
@@ -54,11 +53,8 @@ class Changing(RowCandidate):
         return self._plan()
 
     def body(self, version: int) -> bytes:
-        said = json.dumps({ACTION: {"changes": [self.change], "makes": self.planned}})
-        return body_of(self.write.key, self.attempt) + said.encode() + b"\n"
-
-    def summary(self, version: int) -> str:
-        return self.body(version).decode()
+        said = {"changes": [self.change], "makes": self.planned}
+        return with_action(RowCandidate.body(self, version), ACTION, said)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found = RowCandidate.examine(self, version, body)
@@ -67,16 +63,10 @@ class Changing(RowCandidate):
             self.newest = told[1]
         return found
 
-    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
-        return self.examine(version, summary.encode())
-
 
 def told_by(body: bytes) -> tuple[tuple[Change, ...], State] | None:
     """The changes of a commit file and what its plan made of the key; None for other commits."""
-    lines = body.splitlines()
-    if len(lines) < 2:
-        return None
-    said = json.loads(lines[1]).get(ACTION)
+    said = action_of(body, ACTION)
     if said is None:
         return None
     makes = said["makes"]
@@ -84,10 +74,8 @@ def told_by(body: bytes) -> tuple[tuple[Change, ...], State] | None:
 
 
 def begun(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int, str, State]]:
-    """The version that a call knows, the table's id and the key there; a first call has opened the table long ago, at version 0."""
-    if not again:
-        return 0, "table", NOTHING
-    seen, table_id, body = yield from newest(attempt)
+    """The version that a call knows, the table's id and the key there."""
+    seen, table_id, body = yield from known(attempt, again=again)
     told = told_by(body)
     return seen, table_id, NOTHING if told is None else told[1]
 

@@ -6,7 +6,6 @@ for where the row went by a mark, which the compaction carries on to its own fil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.table.regrouping import Regrouped, Regrouping
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.changes import ACTION, Change, Changing, State, begun, changing, told_by
-from safewrite.testing.explorer.rows import body_of, written
+from safewrite.testing.explorer.rows import RowCandidate, with_action, written
 from safewrite.upkeep.groups import Group, StoredFile
 
 FILE, REWRITES = "the file of the row", b'"rewrites": true'
@@ -65,8 +64,8 @@ class Compacting(Changing):
         self.planned = self.newest if is_marked else self.read
 
     def body(self, version: int) -> bytes:
-        said = json.dumps({ACTION: {"changes": [], "makes": self.planned}})
-        return body_of(self.write.key, self.attempt) + said.encode() + b"\n"
+        said = {"changes": [], "makes": self.planned}
+        return with_action(RowCandidate.body(self, version), ACTION, said)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found = Changing.examine(self, version, body)

@@ -72,7 +72,7 @@ class RowCandidate:
         return None
 
     def summary(self, version: int) -> str | None:
-        return None if self.creating else body_of(self.write.key, self.attempt).decode()
+        return None if self.creating else self.body(version).decode()
 
     def suffices(self, summary: str) -> bool:
         return True
@@ -93,6 +93,17 @@ class RowCandidate:
 def body_of(key: str, attempt: str) -> bytes:
     """The commit file of an attempt at a write, or at writes whose keys are joined by ``+``, as far as safewrite reads one."""
     return entries_of([(one, "") for one in key.split("+")], attempt)
+
+
+def with_action(body: bytes, action: str, said: object) -> bytes:
+    """A commit file with one action more, which no reader of a log knows."""
+    return body + json.dumps({action: said}).encode() + b"\n"
+
+
+def action_of(body: bytes, action: str) -> Any:
+    """What :func:`with_action` put into a commit file; None of other commits."""
+    lines = body.splitlines()
+    return json.loads(lines[1]).get(action) if len(lines) > 1 else None
 
 
 def entries_of(writes: Sequence[tuple[str, str]], attempt: str) -> bytes:
@@ -200,8 +211,10 @@ def opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
     return seen, parse(first.value)[1] or "table"
 
 
-def newest(attempt: str) -> Generator[Effect, Outcome, tuple[int, str, bytes]]:
-    """As :func:`opened`, of a table that is there, with its newest commit file."""
+def known(attempt: str, *, again: bool) -> Generator[Effect, Outcome, tuple[int, str, bytes]]:
+    """As :func:`opened`, of a table that is there, with its newest commit file; a first call has opened it long ago, at version 0."""
+    if not again:
+        return 0, "table", FIRST
     seen, table_id = yield from opened(attempt)
     there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
     if not isinstance(there, Ok):

@@ -25,7 +25,7 @@ from safewrite.protocol.members import MemberWrite
 from safewrite.table.withdrawal import or_withdrawn
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.changes import ACTION, NOTHING, Change, State, applied, refuses, told_by
-from safewrite.testing.explorer.rows import LIMITS, anchored, opened
+from safewrite.testing.explorer.rows import LIMITS, anchored, opened, with_action
 from safewrite.testing.explorer.sharing import SharedRow
 
 UNEQUAL = "The batch has unequal changes with one sequence. Nothing was written."
@@ -131,8 +131,8 @@ class SharedChange(SharedRow):
         info = json.loads(SharedRow.body(self, version))
         for entry in info["commitInfo"]["safewrite"]["writes"]:
             entry["changes"] = {"sequence": each[entry["key"]][0]}
-        said = {ACTION: {"changes": [*each.values()], "makes": self.planned}}
-        return "".join(f"{json.dumps(line)}\n" for line in (info, said)).encode()
+        said = {"changes": [*each.values()], "makes": self.planned}
+        return with_action(f"{json.dumps(info)}\n".encode(), ACTION, said)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found, said = SharedRow.examine(self, version, body), told_by(body)

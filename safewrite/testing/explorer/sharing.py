@@ -98,9 +98,6 @@ class SharedRow(RowCandidate):
     def summary(self, version: int) -> str | None:
         return self.body(version).decode()
 
-    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
-        return self.examine(version, summary.encode())
-
 
 def sharing(
     key: str,

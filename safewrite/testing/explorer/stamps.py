@@ -15,7 +15,7 @@ from safewrite.delta.write.abc import Write
 from safewrite.delta.write.stamped import Stamper
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import RowCandidate, anchored, body_of, newest, written
+from safewrite.testing.explorer.rows import RowCandidate, action_of, anchored, known, with_action, written
 
 Stamp = tuple[int, int]
 """The time of a commit, and the id of its row."""
@@ -59,11 +59,8 @@ class StampedRow(RowCandidate):
         before = Snapshot(version - 1, _PROTOCOL, _METADATA, domains=domains, told_ms=time)
         stamps = self.stamper.at(version, self.attempt, before, 0)
         assert stamps.last is not None
-        said = json.dumps({ACTION: [stamps.time_ms, stamps.last + 1]})
-        return body_of(self.write.key, self.attempt) + said.encode() + b"\n"
-
-    def summary(self, version: int) -> str:
-        return self.body(version).decode()
+        said = [stamps.time_ms, stamps.last + 1]
+        return with_action(RowCandidate.body(self, version), ACTION, said)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found = RowCandidate.examine(self, version, body)
@@ -71,15 +68,11 @@ class StampedRow(RowCandidate):
             self.newest = told
         return found
 
-    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
-        return self.examine(version, summary.encode())
-
 
 def told_by(body: bytes) -> Stamp | None:
     """The stamp of a commit file; None of other commits."""
-    lines = body.splitlines()
-    said = json.loads(lines[1]) if len(lines) > 1 else {}
-    return (said[ACTION][0], said[ACTION][1]) if ACTION in said else None
+    said = action_of(body, ACTION)
+    return None if said is None else (said[0], said[1])
 
 
 def stale(log: Iterable[tuple[int, bytes]]) -> str:
@@ -101,10 +94,7 @@ def stamping(
     key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool, light: bool
 ) -> Program:
     """One call of ``append``."""
-    seen, table_id, stamp = 0, "table", UNSTAMPED
-    if again:
-        seen, table_id, body = yield from newest(attempt)
-        stamp = told_by(body) or UNSTAMPED
+    seen, table_id, body = yield from known(attempt, again=again)
     row = StampedRow(
         Write(key, "1:0", 1),
         attempt,
@@ -112,6 +102,6 @@ def stamping(
         is_light=light,
         table_id=table_id,
         anchor=None if arbiter.lock_table else anchored(seen, table_id),
-        newest=stamp,
+        newest=told_by(body) or UNSTAMPED,
     )
     return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))

@@ -26,7 +26,7 @@ from safewrite.protocol import staging
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, body_of, newest, written
+from safewrite.testing.explorer.rows import LIMITS, RowCandidate, action_of, known, with_action, written
 
 Rows: TypeAlias = tuple[int, ...]
 """Rows of the one data file, by their numbers in it."""
@@ -110,11 +110,8 @@ class Marking(RowCandidate):
         return [path for path in self.left if path not in named]
 
     def body(self, version: int) -> bytes:
-        said = json.dumps({ACTION: {"rows": self.rows, "add": self.planned}})
-        return body_of(self.write.key, self.attempt) + said.encode() + b"\n"
-
-    def summary(self, version: int) -> str:
-        return self.body(version).decode()
+        said = {"rows": self.rows, "add": self.planned}
+        return with_action(RowCandidate.body(self, version), ACTION, said)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found = RowCandidate.examine(self, version, body)
@@ -122,25 +119,19 @@ class Marking(RowCandidate):
             self.newest = told[1]
         return found
 
-    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
-        return self.examine(version, summary.encode())
-
 
 def told_by(body: bytes) -> tuple[Rows, Action] | None:
     """The rows that a commit file deletes, and the file as it leaves it; None of other commits."""
-    lines = body.splitlines()
-    said = json.loads(lines[1]) if len(lines) > 1 else {}
-    return (tuple(said[ACTION]["rows"]), said[ACTION]["add"]) if ACTION in said else None
+    said = action_of(body, ACTION)
+    return None if said is None else (tuple(said["rows"]), said["add"])
 
 
 def marking(
     key: str, rows: Rows, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
 ) -> Program:
-    """One call that deletes rows of the file; a first one has opened the table long ago, at version 0."""
-    seen, table_id, add = 0, "table", FIRST
-    if again:
-        seen, table_id, body = yield from newest(attempt)
-        add = (told_by(body) or ((), FIRST))[1]
+    """One call that deletes rows of the file."""
+    seen, table_id, body = yield from known(attempt, again=again)
+    add = (told_by(body) or ((), FIRST))[1]
     row = Marking(
         Write(key, "1:0", 1), attempt, seen, table_id=table_id, rows=rows, newest=add, planned=FIRST
     )
