@@ -56,6 +56,10 @@ class Cost:
         return base + slope * size if base >= 0 else products / squares * size
 
 
+Costs = tuple[Cost, Cost]
+"""Those of this process, and those of executors."""
+
+
 @dataclass(frozen=True)
 class Chosen:
     """Where a piece of work is done, and why."""
@@ -80,11 +84,20 @@ class Choice:
     """
 
     what: str
-    costs: tuple[Cost, Cost] | None = None
+    costs: Costs | None = None
     last: str = ""
     """What was chosen last, and why."""
     _was: bool | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @classmethod
+    def among(cls, what: str, costs: Costs, cores: int, *, driver: float = 0.0) -> Choice:
+        """A choice between this process and so many cores of executors.
+
+        ``costs`` has what one core takes; ``driver`` is what a unit of executors' work takes in this process besides.
+        """
+        here, there = costs
+        return cls(what, (here, replace(there, unit=driver + there.unit / cores)))
 
     def is_there(self, size: int, *, small: int, most: int) -> bool:
         """Whether executors do a piece of this size: never one that is ``small``, or less; always one of more than ``most``."""

@@ -205,10 +205,12 @@ def running() -> SparkSession | None:
     return started(SparkSession.builder)
 
 
-def executors_of(engine: object, modules: tuple[str, ...], *, few_here: bool = False) -> Executors | None:
+def executors_of(
+    engine: object, modules: tuple[str, ...], *, session: SparkSession | None = None, few_here: bool = False
+) -> Executors | None:
     """The executors of ``engine=``, whose tasks import these modules; None where this process does all.
 
-    ``auto`` takes those of the Spark that this process is of, where they are processes of their own.
+    ``auto`` takes those of the session, or of the Spark that this process is of, where they are processes of their own.
 
     Raises:
         InvalidInputError: there is no such engine.
@@ -218,7 +220,7 @@ def executors_of(engine: object, modules: tuple[str, ...], *, few_here: bool = F
     if engine == "local":
         return None
     if engine == "auto":
-        session = running()
+        session = session or running()
         cores = 0 if session is None else cores_elsewhere(session)
         if session is None or not cores:
             return None
@@ -227,6 +229,12 @@ def executors_of(engine: object, modules: tuple[str, ...], *, few_here: bool = F
         raise InvalidInputError(
             f"engine is 'auto', 'local' or 'spark', not {shown(engine)}. Nothing was read or written."
         )
+    session = session or _of_this_machine()
+    return Executors(SparkEngine(session, few_here), modules, max(1, cores_elsewhere(session)), True)
+
+
+def _of_this_machine() -> SparkSession:
+    """The Spark that this process is of, or a new one.  Raises as :func:`executors_of`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -234,8 +242,7 @@ def executors_of(engine: object, modules: tuple[str, ...], *, few_here: bool = F
             "engine='spark' needs PySpark, which is not installed. Nothing was read or written. Run it by spark-submit, or in a job "
             "of Glue or EMR."
         ) from error
-    session = started(SparkSession.builder)
-    return Executors(SparkEngine(session, few_here), modules, max(1, cores_elsewhere(session)), True)
+    return started(SparkSession.builder)
 
 
 def is_connect(session: object) -> bool:

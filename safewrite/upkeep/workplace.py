@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.engine.abc import Engine, ExecutorsLackPythonError
@@ -29,9 +29,7 @@ class Workplace:
         """That of a job which works on these executors where that takes less, or on them alone."""
         if executors is None or executors.is_forced:
             return cls(executors)
-        here, there = BYTES
-        costs = here, replace(there, unit=there.unit / executors.cores)
-        return cls(executors, Choice("bytes to put together", costs))
+        return cls(executors, Choice.among("bytes to put together", BYTES, executors.cores))
 
     def is_there(self, size: int) -> bool:
         """Whether executors put so many bytes together."""

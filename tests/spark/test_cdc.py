@@ -30,6 +30,7 @@ from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.table.task_shares import TaskShare
 from safewrite.changes.members.table_chunks import UnfitError
 from safewrite.cli.app import app
+from safewrite.engine import spark as engine_spark
 from safewrite.engine.abc import ExecutorsLackPythonError
 from safewrite.engine.choice import Cost
 from safewrite.engine.spark import SparkEngine
@@ -306,7 +307,7 @@ def test_auto_sends_much_to_executors_and_bounds_what_comes_of_it(
     source, all_at_once = Source(5), {"kafka": {"max_offsets_per_trigger": 1000}}
     caplog.set_level(logging.INFO, "safewrite")
     with (
-        mock.patch.object(workplace, "cores_elsewhere", return_value=2),
+        mock.patch.object(engine_spark, "cores_elsewhere", return_value=2),
         mock.patch.object(workplace, "RECORDS", (Cost(0.0, 1.0, 100), Cost(30.0, 0.0, 100))),
         mock.patch.object(workplace, "SMALL", 0),
     ):

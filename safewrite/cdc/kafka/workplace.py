@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.cdc.config.job import Config
 from safewrite.engine.choice import Choice, Cost, Executors
-from safewrite.engine.spark import SparkEngine, cores_elsewhere
+from safewrite.engine.spark import executors_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,20 +32,15 @@ class Workplace:
     @classmethod
     def of(cls, config: Config, spark: SparkSession) -> Workplace:
         """That of a job."""
-        modules = ("safewrite.cdc.table.decode_task",)
-        if config.engine == "spark":
-            return cls(Executors(SparkEngine(spark), modules, max(1, cores_elsewhere(spark)), is_forced=True))
-        cores = cores_elsewhere(spark) if config.engine == "auto" else 0
-        if not cores:
-            return cls()
+        executors = executors_of(config.engine, ("safewrite.cdc.table.decode_task",), session=spark)
+        if executors is None or executors.is_forced:
+            return cls(executors)
         if config.kafka.divided:
             log.info(
                 "engine auto: the driver works, for kafka.options has %s", ", ".join(config.kafka.divided)
             )
             return cls()
-        here, there = RECORDS
-        costs = here, replace(there, unit=DRIVER + there.unit / cores)
-        return cls(Executors(SparkEngine(spark), modules, cores), choice=Choice("records", costs))
+        return cls(executors, Choice.among("records", RECORDS, executors.cores, driver=DRIVER))
 
     def is_there(self, records: int, *, fits: bool) -> bool:
         """Whether executors land so many records, which the driver can take at once or not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.engine.abc import Engine, ExecutorsLackPythonError
@@ -61,5 +61,5 @@ def engine_of(name: str) -> Workplace:
     executors = executors_of(name, _MODULES, few_here=True)
     if executors is None or executors.is_forced:
         return Workplace(executors)
-    files, rows = ((here, replace(there, unit=there.unit / executors.cores)) for here, there in (FILES, ROWS))
-    return Workplace(executors, Choice("bytes of files", files), Choice("rows for silver", rows))
+    files = Choice.among("bytes of files", FILES, executors.cores)
+    return Workplace(executors, files, Choice.among("rows for silver", ROWS, executors.cores))
