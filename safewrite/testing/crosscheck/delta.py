@@ -109,7 +109,7 @@ class DeltaHome:
             )  # files have ids
 
         def commits(types: Types, where: Where | None) -> Found:
-            check_commits(Path(self.uri), (*self.features, *(["vectors"] if marked else [])))
+            check_commits(Path(self.uri), self.features)
             return readers["datafusion"](types, where)
 
         found = {name: one for name, one in readers.items() if name in able} | {"commits": commits}

@@ -6,15 +6,14 @@ None of it is safewrite's code: the format's text says what the log has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from safewrite.testing.crosscheck.log_files import commits_of
 from safewrite.testing.crosscheck.oracle import ID, ProgramOracle
 from safewrite.testing.crosscheck.program import Column
-from safewrite.testing.crosscheck.promises import BrokenPromiseError
+from safewrite.testing.crosscheck.promises import must
 
 FEATURES = (
     "mapping by name", "mapping by id", "row tracking", "commit times", "vectors", "feed", "check", "generated", "default",
@@ -135,14 +134,14 @@ def check_commits(root: Path, features: Sequence[str]) -> None:
     """Check what every commit must tell of its time, the ids of rows, and statistics of clustered columns.
 
     Raises:
-        BrokenPromiseError: one does not, or ids are given twice.
+        BrokenPromiseError: one does not.
     """
     time, mark = 0, -1
-    for version, lines in _commits(root):
+    for version, lines in commits_of(root):
         adds = [one["add"] for one in lines if "add" in one]
         if "commit times" in features and version:
             told = lines[0].get("commitInfo", {}).get("inCommitTimestamp")
-            _must(
+            must(
                 told is not None and told > time,
                 f"version {version} tells the time {told}, and the one before {time}",
             )
@@ -151,12 +150,10 @@ def check_commits(root: Path, features: Sequence[str]) -> None:
             mark = _numbered(version, lines, mark)
         if "clustering" in features and version > 1:
             stats = [json.loads(one.get("stats") or "{}") for one in adds]
-            _must(
+            must(
                 all("nullCount" in one for one in stats),
                 f"a file of version {version} has no statistics of the clustered column",
             )
-    if "row tracking" in features and "vectors" not in features:
-        _distinct(root, "mapping by name" in features or "mapping by id" in features)
 
 
 def _numbered(version: int, lines: Sequence[Mapping[str, Any]], mark: int) -> int:
@@ -165,11 +162,11 @@ def _numbered(version: int, lines: Sequence[Mapping[str, Any]], mark: int) -> in
     new = [one["add"] for one in lines if "add" in one and one["add"]["path"] not in gone]
     last = mark
     for add in sorted(new, key=lambda one: int(one.get("baseRowId", -1))):
-        _must(
+        must(
             add.get("baseRowId", -1) > last,
             f"a file of version {version} begins at the row id {add.get('baseRowId')}, and {last} was given",
         )
-        _must(
+        must(
             add.get("defaultRowCommitVersion") == version,
             f"a file of version {version} says {add.get('defaultRowCommitVersion')}",
         )
@@ -180,42 +177,9 @@ def _numbered(version: int, lines: Sequence[Mapping[str, Any]], mark: int) -> in
         if one.get("domainMetadata", {}).get("domain") == "delta.rowTracking"
     ]
     if told:
-        _must(
+        must(
             told[-1]["rowIdHighWaterMark"] == last,
             f"version {version} says that {told[-1]} was given last, and {last} was",
         )
-    _must(bool(told) or last == mark, f"version {version} gives row ids, and does not say which was the last")
+    must(bool(told) or last == mark, f"version {version} gives row ids, and does not say which was the last")
     return last
-
-
-def _distinct(root: Path, mapped: bool) -> None:
-    """Check that no two live rows have one id."""
-    live: dict[str, Mapping[str, Any]] = {}
-    for _, lines in _commits(root):
-        for one in lines:
-            live.pop(one.get("remove", {}).get("path", ""), None)
-        live |= {one["add"]["path"]: one["add"] for one in lines if "add" in one}
-    from urllib.parse import unquote
-
-    ids: list[int] = []
-    for path, add in live.items():
-        file = pq.ParquetFile(root / unquote(path))
-        kept = "_row-id-col" in file.schema_arrow.names
-        held = (
-            file.read(columns=["_row-id-col"])["_row-id-col"].to_pylist()
-            if kept
-            else [None] * file.metadata.num_rows
-        )
-        ids += [add["baseRowId"] + at if one is None else one for at, one in enumerate(held)]
-    _must(len(ids) == len({*ids}), "two rows have one id")
-
-
-def _commits(root: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    for path in sorted((root / "_delta_log").glob("*.json")):
-        if path.stem.isdigit():
-            yield int(path.stem), [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
-
-
-def _must(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise BrokenPromiseError(otherwise)

@@ -26,7 +26,7 @@ from safewrite.testing.crosscheck.marks import Z85_TO_B85
 from safewrite.testing.crosscheck.meaning import read
 from safewrite.testing.crosscheck.oracle import ID
 from safewrite.testing.crosscheck.program import Where
-from safewrite.testing.crosscheck.promises import BrokenPromiseError
+from safewrite.testing.crosscheck.promises import must
 from safewrite.testing.crosscheck.readers import Found, Types
 
 Action = Mapping[str, Any]
@@ -44,8 +44,7 @@ class LogFiles:
 
     @cached_property
     def commits(self) -> list[list[dict[str, Action]]]:
-        paths = [path for path in sorted((self.root / "_delta_log").glob("*.json")) if path.stem.isdigit()]
-        return [[json.loads(line) for line in path.read_text("utf-8").split("\n") if line] for path in paths]
+        return [lines for _, lines in commits_of(self.root)]
 
     @cached_property
     def metadata(self) -> Action:
@@ -136,17 +135,17 @@ class LogFiles:
             for row in self.physical(file["path"]):
                 told = self.meant(row, file)
                 held = {name: read(row[name], self.types[name]) for name in parts}
-                _must(
+                must(
                     all(told[name] == value for name, value in held.items()),
                     f"{file['path']} has {held} for {told}",
                 )
 
     def _check_file(self, file: Action) -> None:
         stats, rows = json.loads(file.get("stats") or "{}"), self.physical(file["path"])
-        _must(stats.get("numRecords") == len(rows), f"{file['path']} has {len(rows)} rows: {stats}")
+        must(stats.get("numRecords") == len(rows), f"{file['path']} has {len(rows)} rows: {stats}")
         for name, count in (stats.get("nullCount") or {}).items():
             nulls = sum(row.get(name) is None for row in rows)
-            _must(
+            must(
                 isinstance(count, dict) or count == nulls,
                 f"{file['path']} has {nulls} NULLs in {name}: {stats}",
             )
@@ -155,7 +154,7 @@ class LogFiles:
                 for row in rows:
                     value = _comparable(row.get(name), bound)
                     within = value is None or (value >= bound if side == "minValues" else value <= bound)
-                    _must(within, f"{file['path']} has {value!r} in {name}: {stats}")
+                    must(within, f"{file['path']} has {value!r} in {name}: {stats}")
 
     def owners(self) -> dict[int, int]:
         """By row id the number of the row that has it."""
@@ -165,7 +164,7 @@ class LogFiles:
             for place, row in self.numbered(file):
                 kept = row.get(_IDS)
                 number = file["baseRowId"] + place if kept is None else kept
-                _must(number not in found, f"two rows have the id {number}")
+                must(number not in found, f"two rows have the id {number}")
                 found[number] = row[own]
         return found
 
@@ -191,10 +190,10 @@ class LogFiles:
                 typed += [("insert", row) for one in changes if "add" in one for row in self.rows(one["add"])]
             for kind, row in typed:
                 if kind in ("delete", "update_preimage"):
-                    _must(left.pop(row[ID], None) == row, f"the feed takes a row that was not there: {row}")
+                    must(left.pop(row[ID], None) == row, f"the feed takes a row that was not there: {row}")
             for kind, row in typed:
                 if kind in ("insert", "update_postimage"):
-                    _must(row[ID] not in left, f"the feed brings a row twice: {row}")
+                    must(row[ID] not in left, f"the feed brings a row twice: {row}")
                     left[row[ID]] = row
         return [*left.values()]
 
@@ -219,7 +218,7 @@ class LogReader:
         if table.has("delta.enableRowTracking"):
             for number, row in table.owners().items():
                 first = self._owners.setdefault(number, row)
-                _must(first == row, f"row {row} has the id {number}, which was that of row {first}")
+                must(first == row, f"row {row} has the id {number}, which was that of row {first}")
         found = [row for file in table.live().values() for row in table.rows(file)]
         return found if where is None else [row for row in found if conditions.holds(where, row)]
 
@@ -232,6 +231,13 @@ class LogReader:
         except (duckdb.IOException, FileNotFoundError):
             pass  # as VACUUM takes them
         return self(types, where)
+
+
+def commits_of(root: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The versions in a log, each with its actions."""
+    for path in sorted((root / "_delta_log").glob("*.json")):
+        if path.stem.isdigit():
+            yield int(path.stem), [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
 
 
 def _key(file: Action) -> Key:
@@ -279,8 +285,3 @@ def _comparable(value: Any, bound: Any) -> Any:
     if isinstance(value, (int, float, Decimal)) and isinstance(bound, (int, float)):
         return None if value != value else type(bound)(value) if isinstance(value, Decimal) else value  # noqa: PLR0124 - NaN
     return value if isinstance(value, str) and isinstance(bound, str) else None
-
-
-def _must(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise BrokenPromiseError(otherwise)

@@ -23,6 +23,12 @@ class BrokenPromiseError(Exception):
     """A table is not as its properties say, or has a column of its format's own."""
 
 
+def must(holds: bool, otherwise: str) -> None:
+    """Raise BrokenPromiseError where something does not hold that must."""
+    if not holds:
+        raise BrokenPromiseError(otherwise)
+
+
 def delta_promises(uri: str, program: Program) -> dict[str, Reader]:
     """Readers of a local Delta table that check its promises, and the replayed change data feed where there is one."""
     properties = dict(program.properties)
@@ -37,11 +43,11 @@ def delta_promises(uri: str, program: Program) -> dict[str, Reader]:
             and properties.get("delta.compatibility.symlinkFormatManifest.enabled", "").lower() == "true"
         ):
             found = sum(len(one.read_text().split()) for one in Path(uri).rglob("manifest"))
-            _must(found == len(files), "the manifest does not list the table's files")
+            must(found == len(files), "the manifest does not list the table's files")
         if files and properties.get("delta.universalFormat.enabledFormats"):
-            _must(any(Path(uri).glob("metadata/*")), "there is no metadata of the other format")
+            must(any(Path(uri).glob("metadata/*")), "there is no metadata of the other format")
         if properties.get("delta.appendOnly", "").lower() == "true":
-            _must(not any(_removed(Path(uri))), "rows of a table of appends were removed")
+            must(not any(_removed(Path(uri))), "rows of a table of appends were removed")
 
     def feed(types: Types) -> Found:
         """What ``SELECT *`` of the feed leaves, change by change."""
@@ -51,7 +57,7 @@ def delta_promises(uri: str, program: Program) -> dict[str, Reader]:
         for version in dict.fromkeys(row["_commit_version"] for row in rows):
             some = [row for row in rows if row["_commit_version"] == version]
             for row in [one for one in some if one["_change_type"] in ("delete", "update_preimage")]:
-                _must(left.pop(row[ID], None) is not None, "the feed deletes a row that was not there")
+                must(left.pop(row[ID], None) is not None, "the feed deletes a row that was not there")
             for row in [one for one in some if one["_change_type"] in ("insert", "update_postimage")]:
                 left[row[ID]] = {name: row.get(name) for name in types}
         return list(left.values())
@@ -75,12 +81,12 @@ def iceberg_promises(load: Any, program: Program) -> dict[str, Reader]:
         ):  # readers find files of any form and place; the maker's wish is theirs
             return
         wanted = properties.get("write.format.default", "parquet").lower()
-        _must(all(one.suffix == f".{wanted}" for one in files), f"the files are not in {wanted}")
+        must(all(one.suffix == f".{wanted}" for one in files), f"the files are not in {wanted}")
         if wanted == "parquet":
             _codecs(files, properties.get("write.parquet.compression-codec"))
-        _must(not (files and "write.location-provider.impl" in properties), "the files are in other places")
+        must(not (files and "write.location-provider.impl" in properties), "the files are in other places")
         if files and properties.get("write.metadata.compression-codec") == "gzip":
-            _must(".gz." in table.metadata_location, "the metadata is not compressed")
+            must(".gz." in table.metadata_location, "the metadata is not compressed")
 
     return {"promises": _checked(promises, lambda types: meanings(load().scan().to_arrow(), types))}
 
@@ -106,7 +112,7 @@ def _names(types: Mapping[str, Any], program: Program) -> None:
     theirs = {one.name for one in program.columns} if program.maker != "safewrite" else set[str]()
     kept = kept_names.of_table(program.format, dict(program.properties))
     found = kept_names.among((name for name in types if name not in theirs), kept)
-    _must(not found, f"engines take {found} for columns of their own")
+    must(not found, f"engines take {found} for columns of their own")
 
 
 _SPELLINGS = {"none": "uncompressed"}
@@ -120,14 +126,9 @@ def _codecs(files: Iterable[Path], wanted: str | None) -> None:
         metadata = pq.read_metadata(file)
         if metadata.num_row_groups:
             found = metadata.row_group(0).column(0).compression.lower()
-            _must(found == codec, f"a file is compressed by {found}, and not {codec}")
+            must(found == codec, f"a file is compressed by {found}, and not {codec}")
 
 
 def _removed(folder: Path) -> Iterable[bool]:
     for log in sorted(folder.glob("_delta_log/*.json")):
         yield from ("remove" in json.loads(line) for line in log.read_text().splitlines() if line)
-
-
-def _must(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise BrokenPromiseError(otherwise)
