@@ -196,8 +196,8 @@ def published(own: OnBranch, version: int | None) -> Receipt:
         head = run(load(limits), main.world())
         world = main.world(head)
         done, writes = run(_fast_forward(connection, audited, limits), world)
-    if not done.already:
-        main.drop_old_metadata(head, done.head)
+    if done.base is not None:
+        main.drop_old_metadata(table_of(done.base), table_of(done.head).metadata)
     return Receipt(
         Outcome.ALREADY_COMMITTED if done.already else Outcome.COMMITTED,
         connection.table_name,

@@ -15,8 +15,8 @@ from safewrite.errors import InvalidInputError, Kind, MissingExtraError, Storage
 from safewrite.iceberg import ledger_place
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.s3 import stays
-from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.write import Ledgers
+from safewrite.protocol.effects import Ok
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of
 from safewrite.stores.call_limit import bound_session
@@ -30,6 +30,8 @@ from safewrite.text.strings import is_storable, is_text, plain
 if TYPE_CHECKING:
     import boto3
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
     from safewrite.iceberg.catalog.world import CatalogWorld
     from safewrite.protocol.iceberg.head import TableVersion
@@ -72,22 +74,29 @@ class Connection:
         """The table as its user names it."""
         return ".".join(self.identifier)
 
-    def drop_old_metadata(self, before: TableVersion, after: TableVersion) -> None:
-        """Drop old metadata as PyIceberg does after its own commits, where the table asks for it."""
-        if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() == "true":
-            old, new = table_of(before), table_of(after)
-            folder = str(after.properties.get("write.metadata.path") or f"{old.location()}/metadata").rstrip(
-                "/"
+    def drop_old_metadata(self, base: Table, now: TableMetadata) -> None:
+        """Drop the metadata files that a commit on ``base`` pushed out of the log, as PyIceberg does, where the table asks for it.
+
+        Another writer may have dropped them first: one that is gone is no fault.
+        """
+        from safewrite.iceberg.catalog.files import FileStore
+
+        if now.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
+            return
+        folder = (now.properties.get("write.metadata.path") or f"{base.location()}/metadata").rstrip("/")
+        named = [entry.metadata_file for entry in base.metadata.metadata_log]
+        if any(climbs(path) or not path.startswith(f"{folder}/") for path in named):
+            log.warning(
+                "Old metadata files of %s are kept: its metadata names some that are not in %s.",
+                self.table_name,
+                folder,
             )
-            named = [entry.metadata_file for entry in old.metadata.metadata_log]
-            if any(climbs(path) or not path.startswith(f"{folder}/") for path in named):
-                log.warning(
-                    "Old metadata files of %s are kept: its metadata names some that are not in %s.",
-                    self.table_name,
-                    folder,
-                )
-                return
-            self.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
+            return
+        files = FileStore(lambda: base.io, self.table_name)
+        for path in {*named} - {entry.metadata_file for entry in now.metadata_log}:
+            if not isinstance(answer := files.delete(path), Ok):
+                why = getattr(answer, "detail", "")
+                log.warning("Old metadata file %s of %s is left: %s", path, self.table_name, why)
 
     def after_fork(self) -> Connection:
         """Connect in a forked child, through a catalog of its own.

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from safewrite.boundary.public import after_ack
 from safewrite.iceberg import ledger_place, retention
 from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.branches import unmoved
@@ -159,7 +160,6 @@ def expire(connection: Connection, head: TableVersion, limits: Limits, *, dry_ru
     """
     from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-    world = connection.world()
     for _ in range(TRIES):
         table, kept = table_of(head), kept_by(connection, head)
         metadata: TableMetadata = table.metadata
@@ -167,6 +167,7 @@ def expire(connection: Connection, head: TableVersion, limits: Limits, *, dry_ru
             return 0
         now_ms = time.time_ns() // 1_000_000
         looked = really_old(metadata.snapshots, metadata.refs, kept, now_ms, limits)
+        world = connection.world()
         world.table = table
         old = [one.snapshot_id for one in run(looked, world)]
         if len(old) < FEWEST or dry_run:
@@ -174,7 +175,9 @@ def expire(connection: Connection, head: TableVersion, limits: Limits, *, dry_ru
         requires = unmoved(metadata, {name: ref.snapshot_id for name, ref in metadata.refs.items()})
         update = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old})
         with suppress(NotLandedError):  # another writer was first
-            SafeCatalog(connection.catalog, limits=limits).commit_table(table, requires, (update,))
+            done = SafeCatalog(connection.catalog, limits=limits).commit_table(table, requires, (update,))
+            with after_ack(connection.table_name):
+                connection.drop_old_metadata(table, done.metadata)
             return len(old)
         head = run(load(limits), world)
     return 0

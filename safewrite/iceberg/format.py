@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.reading import spark_catalog as check_catalog
-from safewrite.boundary.public import after_ack
 from safewrite.errors import Kind, TableNotFoundError, WouldAlterError
 from safewrite.iceberg import branches, features, history, ledger_place
 from safewrite.iceberg.branch_properties import MAIN
@@ -298,13 +297,12 @@ class IcebergFormat:
     def after(self, done: IcebergDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and drop old metadata files."""
         try:
-            before = self._cached.existing()
             self._cached.see(done.head)
             self._queue.note(done.may_share)
             if done.contended:
                 self._cached.seen_s = None
-            if not done.already:
-                self.connection.drop_old_metadata(before, done.head)
+            if done.base is not None:
+                self.connection.drop_old_metadata(table_of(done.base), table_of(done.head).metadata)
         except Exception:
             self._cached.seen_s = None
             raise
@@ -419,10 +417,7 @@ class IcebergFormat:
 
         head = self._admit(self.refresh())
         count = expire(self.connection, head, self.limits, dry_run=asked.dry_run)
-        if count and not asked.dry_run:
-            before, head = head, self.refresh()
-            with after_ack(self.uri):
-                self.connection.drop_old_metadata(before, head)
+        head = self.refresh() if count and not asked.dry_run else head
         unused = self._cached.run(unused_of(self.connection, head, asked, self.limits))
         return Settled(None, {"snapshots": count} if count else {}, unused)
 

@@ -12,7 +12,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
+from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.effects import Failed
 from safewrite.testing.steps import At, Recorder, Side
 
 VERBS: dict[str, Callable[[IcebergTable], sw.Receipt]] = {
@@ -111,7 +113,7 @@ def test_a_commit_is_acknowledged_whatever_its_tidying_up_meets(
         raise RuntimeError("the interpreter is shutting down")
 
     with monkeypatch.context() as broken:
-        broken.setattr(catalog, "_delete_old_metadata", fail)
+        broken.setattr(FileStore, "delete", fail)
         assert table.append([{"id": 2}], key="2").outcome == "committed"
     known, see = table.version, table._format._cached.see
     with monkeypatch.context() as broken:
@@ -121,3 +123,27 @@ def test_a_commit_is_acknowledged_whatever_its_tidying_up_meets(
         assert table.append([{"id": 3}], key="3").outcome == "committed"
     assert table.append([{"id": 4}], key="4").outcome == "committed"
     assert ids(catalog, "t") == Counter(range(5))
+
+
+def test_old_metadata_that_another_writer_dropped_first_is_no_fault(
+    catalog: SqlCatalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PyIceberg warned of each file that is gone already, and of two writers each drops what the other has dropped."""
+    one = prepared(catalog, "t")
+    other = sw.open("db.t", catalog=catalog)
+    for number in range(4):
+        other.append([{"id": 2 + number}])
+    one.append([{"id": 6}])
+    assert not caplog.records
+    assert len([*tmp_path.rglob("*.metadata.json")]) == 1 + 1
+    assert ids(catalog, "t") == Counter(range(7))
+
+
+def test_old_metadata_that_cannot_be_dropped_is_told(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = prepared(catalog, "t")
+    monkeypatch.setattr(FileStore, "delete", lambda *_: Failed("read only"))
+    assert table.append([{"id": 2}]).outcome == "committed"
+    assert "is left" in caplog.text
+    assert "read only" in caplog.text

@@ -76,9 +76,13 @@ class Ledgers:
 
 @dataclass(frozen=True, slots=True)
 class IcebergDone(receipt.Done):
-    """A write that is in the table; ``may_share``: members can be queued here."""
+    """A write that is in the table.
+
+    ``base`` is what its commit landed on, where this call made that; ``may_share``: members can be queued here.
+    """
 
     head: TableVersion
+    base: TableVersion | None = field(default=None, kw_only=True)
     may_share: bool | None = field(default=None, kw_only=True)
 
 
@@ -175,6 +179,7 @@ def committed(
         files=plan.write.files,
         attempts=swapped.attempts,
         head=swapped.head,
+        base=None if swapped.change is None else swapped.change.base,
         contended=swapped.contended,
         removed_rows=None if together else plan.change.removed_rows,
         copied_bytes=None if together else plan.change.copied_bytes,

@@ -21,11 +21,16 @@ from safewrite.protocol.iceberg.settle import settle
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Where the main branch is now; ``already``: it was there before, or further on the same line."""
+    """Where the main branch is now; ``base``: what the move landed on, None where it was there before, or further on the same line."""
 
     head: TableVersion
-    already: bool
+    base: TableVersion | None
     attempts: int
+
+    @property
+    def already(self) -> bool:
+        """Whether nothing was to be moved."""
+        return self.base is None
 
 
 def fast_forward(
@@ -42,7 +47,7 @@ def fast_forward(
     while True:
         head = yield from load(limits)
         if audited in head.ancestors():
-            return Forwarded(head, already=True, attempts=attempts)
+            return Forwarded(head, base=None, attempts=attempts)
         change = yield from stage(head)
         if attempts >= limits.attempts:
             raise RetriesExhaustedError(
@@ -52,5 +57,5 @@ def fast_forward(
         attempts += 1
         settled = yield from settle(change, limits, started_s)
         if settled.landed:
-            return Forwarded(settled.head, already=False, attempts=attempts)
+            return Forwarded(settled.head, base=head, attempts=attempts)
         yield Backoff(attempts, name="forward.backoff")
