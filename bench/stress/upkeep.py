@@ -243,17 +243,17 @@ def _turn(folder: Path, *, alone: bool) -> Iterator[None]:
 
 
 def _other(kind: str, folder: Path, number: int, seconds: float) -> None:
-    """Another library's upkeep: compaction and vacuum of Delta, expiry of Iceberg."""
+    """Another library's upkeep: compaction, and vacuum of Delta or expiry of Iceberg."""
     from deltalake.exceptions import DeltaError
-    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     until, counts = time.monotonic() + seconds, Counter[str]()
     while time.monotonic() < until:
-        for work in (_compact, _vacuum) if kind == "delta" else (_expire,):
+        for work in (_compact, _vacuum) if kind == "delta" else (_rewrite, _expire):
             try:
                 work(folder)
                 counts[f"{work.__name__[1:]} landed"] += 1
-            except (DeltaError, CommitFailedException):
+            except (DeltaError, CommitFailedException, ValidationException):
                 counts[f"{work.__name__[1:]} lost"] += 1
         time.sleep(2.0)
     _say(folder, f"{'deltalake' if kind == 'delta' else 'PyIceberg'}: {dict(counts)}")
@@ -274,6 +274,13 @@ def _vacuum(folder: Path) -> None:
         DeltaTable(folder / "t").vacuum(
             retention_hours=0, enforce_retention_duration=False, dry_run=False, keep_versions=held
         )
+
+
+def _rewrite(folder: Path) -> None:
+    """Put the rows of a writer in one file, as PyIceberg can: they go, and come again in the same commit."""
+    table, first = _iceberg(folder), random.randrange(len(KINDS)) * OWN
+    where = f"id >= {first} and id < {first + OWN}"
+    table.overwrite(table.scan(where).to_arrow(), where)
 
 
 def _expire(folder: Path) -> None:

@@ -16,7 +16,7 @@ from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.snapshot import load
 from safewrite.errors import InvalidInputError, Kind, StorageError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Get, GetTail, List, Missing, Together, Unknown
+from safewrite.protocol.effects import Get, GetTail, List, Missing, Ok, Together, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
 
 
@@ -316,6 +316,33 @@ def test_a_hole_after_a_known_state_is_an_error_too():
     with pytest.raises(StorageError, match="version 5 ") as caught:
         table.run(load(known))
     assert caught.value.kind is Kind.CORRUPT_LOG
+
+
+@pytest.mark.parametrize("known_at", [None, 3])
+def test_a_commit_that_came_while_the_folder_was_read_is_no_hole(known_at):
+    """A listing of a folder has of two files that come meanwhile the second only, if it likes."""
+    table = table_of(10)
+    known = None if known_at is None else table.run(load(at=known_at))
+    perform, missed = table.perform, []
+
+    def gapped(effect):
+        answer = perform(effect)
+        effects = effect.effects if isinstance(effect, Together) else (effect,)
+        answers = answer.value if isinstance(effect, Together) else (answer,)
+        if missed or not any(isinstance(one, List) for one in effects):
+            return answer
+        missed.append(8)
+        seen = tuple(
+            Ok(tuple(item for item in told.value if item.path != actions.commit_path(8)))
+            if isinstance(one, List)
+            else told
+            for one, told in zip(effects, answers, strict=True)
+        )
+        return Ok(seen) if isinstance(effect, Together) else seen[0]
+
+    table.perform = gapped
+    assert table.run(load(known)).version == 9
+    assert missed
 
 
 def test_a_torn_entry_is_an_error():

@@ -14,6 +14,17 @@ FROM_START = f"{actions.LOG}/"
 """Sorts after ``.tmp/`` and before every digit: staged commits and temp files are not listed."""
 
 
+class HoleError(Exception):
+    """A listing has no version ``missing`` although version ``standing`` stands.
+
+    A folder is no list of one moment: both may have come while it was read, and the second only was seen.
+    """
+
+    def __init__(self, missing: int, standing: int) -> None:
+        super().__init__(missing, standing)
+        self.missing, self.standing = missing, standing
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A complete checkpoint: its version, the paths of all its parts, and their bytes (0 if not known).
@@ -53,14 +64,12 @@ class LogSegment:
         """Versions of the commits after ``version`` up to ``at``.
 
         Raises:
-            StorageError: CORRUPT_LOG; one of them is missing (E8).
+            HoleError: one of them is missing (E8).
         """
         found = tuple(v for v in self.commits if v > version and (at is None or v <= at))
         for expected, standing in enumerate(found, start=version + 1):
             if standing != expected:
-                raise actions.corrupt(
-                    f"The log has no version {expected} although version {standing} stands: it has a hole."
-                )
+                raise HoleError(expected, standing)
         return found
 
 

@@ -256,9 +256,18 @@ def load(
         warm = yield from _warm(known, at, limits)
         if warm is not None:
             return warm
+    missing: int | None = None
     for restart in range(1, RESTARTS + 1):
         try:
             state = yield from _cold(at, limits)
+        except segment.HoleError as hole:
+            if hole.missing == missing:  # one that came while the folder was read is in the next listing
+                raise actions.corrupt(
+                    f"The log has no version {missing} although version {hole.standing} stands: it has a hole."
+                ) from None
+            missing = hole.missing
+            yield Backoff(restart, name="state.restart")
+            continue
         except _VanishedError:
             yield Backoff(restart, name="state.restart")
             continue
@@ -290,7 +299,7 @@ def _warm(known: Snapshot, at: int | None, limits: Limits) -> Reading[Snapshot |
         return None
     try:
         return (yield from _replay(known, found.commits_after(known.version, at), newest, limits))
-    except _VanishedError:
+    except (segment.HoleError, _VanishedError):
         return None
 
 
