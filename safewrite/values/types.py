@@ -54,7 +54,11 @@ def without_uuids(kind: pa.DataType) -> pa.DataType:
 
 def without_views(kind: pa.DataType) -> pa.DataType:
     """``kind`` with views of texts and bytes replaced by the plain layout, which pyarrow (25) can filter and take of."""
-    return _replaced(kind, lambda leaf: _PLAIN_LAYOUT.get(leaf, leaf))
+    return (
+        _replaced(kind, lambda leaf: _PLAIN_LAYOUT.get(leaf, leaf))
+        if kind.num_fields
+        else _PLAIN_LAYOUT.get(kind, kind)
+    )
 
 
 def _replaced(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -72,7 +72,9 @@ def with_lasting(schema: pa.Schema, rows: pa.Table, state: Snapshot) -> pa.Schem
     return pa.schema([*schema, *more])
 
 
-def filled(table: pa.Table, add: Action, asked: Container[str], state: Snapshot, places: Numbers) -> pa.Table:
+def filled(
+    table: pa.Table, add: Action, asked: Container[str], state: Snapshot, places: range | Numbers
+) -> pa.Table:
     """Rows at some places of a file with the id and the version of each, as far as these columns are asked for.
 
     Raises:
@@ -89,6 +91,8 @@ def filled(table: pa.Table, add: Action, asked: Container[str], state: Snapshot,
             f"The log does not say which ids the rows of {add['path']} have, though the table tracks rows. Nothing was written. Let Spark "
             "give them ids: ALTER TABLE t SET TBLPROPERTIES ('delta.enableRowTracking' = 'false'), then 'true'."
         )
+    if isinstance(places, range):
+        places = np.arange(places.start, places.stop)
     for name, values in zip(kept, (places + base, np.full(len(places), version)), strict=True):
         if not name:
             continue

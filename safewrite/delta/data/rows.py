@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import filtered
-from safewrite.changes.meaning.positions import Flags
+from safewrite.changes.meaning.positions import Flags, Numbers
 from safewrite.changes.meaning.reading import loose
 from safewrite.changes.meaning.row_vectors import VectorError, live
 from safewrite.delta.data.mapping import by_display_name, in_file, shown
@@ -67,6 +67,8 @@ class RowGroups:
 
     def of(self, footer: pq.FileMetaData) -> tuple[range, range]:
         """Their numbers, and those of their rows."""
+        if not self.first and self.end == sys.maxsize:
+            return range(footer.num_row_groups), range(footer.num_rows)
         rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         starts = [0, *accumulate(rows)]
         numbers = range(
@@ -183,8 +185,11 @@ def _decoded(
 
     One thread decodes: several files are read side by side.
     """
-    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
-    schema = pa.schema([f for f in state.schema if f.name in asked])
+    schema = state.derived(_stored_columns)
+    if names is not None:
+        only = {*names}
+        schema = pa.schema([one for one in schema if one.name in only])
+    asked = frozenset(schema.names)
     try:
         source = pa.BufferReader(body) if isinstance(body, bytes) else cast("IO[bytes]", body)
         file = _opened(source)
@@ -200,16 +205,18 @@ def _decoded(
         raise damaged(add["path"], f"it holds {count} rows, not {said}")
     if gone is not None:
         flags = live_rows(add["path"], gone, count)[places.start : places.stop]
-        numbers = np.flatnonzero(flags) + places.start
+        numbers: range | Numbers = np.flatnonzero(flags) + places.start
         columns, read = table.columns, table.schema
         del table  # so that each column is let go once it is copied
         table = filtered(columns, read, flags)
         count = int(flags.sum())
     else:
-        count, numbers = len(places), np.arange(places.start, places.stop)
+        count, numbers = len(places), places
     table = filled(table, add, asked, state, numbers)
     for at, name in enumerate(table.column_names):
         wanted, has = schema.field(name).type, table.schema.field(at).type
+        if has == wanted:
+            continue
         if (zoned := with_zones(has, wanted)) != has:
             # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
             table = table.set_column(at, name, table.column(at).cast(zoned))
@@ -223,6 +230,15 @@ def _decoded(
         schema = schema if schema.names else pa.schema([first.with_nullable(True)])
         table = pa.table({first.name: pa.nulls(count, first.type)})
     return table, schema, file.metadata
+
+
+def _stored_columns(state: Snapshot) -> pa.Schema:
+    """The columns that files have: not those of partitions."""
+    return pa.schema([one for one in state.schema if one.name not in state.partition_by])
+
+
+def _has_variants(state: Snapshot) -> bool:
+    return any(has_variants(one.type) for one in state.schema)
 
 
 def with_zones(has: pa.DataType, wanted: pa.DataType) -> pa.DataType:
@@ -245,9 +261,9 @@ def with_zones(has: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 def check_whole_variants(path: str, file: pq.ParquetFile, schema: pa.Schema, state: Snapshot) -> None:
     """Refuse variants of a file that are not as those of ``schema``.  Raises UnsupportedTableError."""
-    wanted = pa.schema([one for one in schema if has_variants(one.type)])
-    if not wanted.names:
+    if not state.derived(_has_variants):
         return
+    wanted = pa.schema([one for one in schema if has_variants(one.type)])
     there = file.schema_arrow
     named = in_file(there, wanted, state) if state.mapping else {name: name for name in wanted.names}
     known = frozenset(there.names)
@@ -312,6 +328,8 @@ def columns_of(file: pq.ParquetFile, names: Sequence[str], groups: Sequence[int]
     columns: list[pa.ChunkedArray] = []
     for some in _groups(file.metadata, there, len(numbers)):
         table = file.read_row_groups(numbers, some, use_threads=False)
+        if some == there == table.column_names and not any(map(_is_odd, table.schema.types)):
+            return table.replace_schema_metadata()
         # Files of deltalake's MERGE and UPDATE say that their texts are views.
         columns += [_plain(table.column(name)) for name in some]
         del table
@@ -344,6 +362,10 @@ def _few_texts(file: pq.ParquetFile) -> list[str]:
     ]  # fmt: skip
 
 
+def _is_odd(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind)) or without_views(kind) != kind
+
+
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         return pa.chunked_array(
@@ -365,6 +387,8 @@ def _spelled(texts: pa.DictionaryArray) -> Iterator[pa.Array]:
 
 def _groups(footer: pq.FileMetaData, names: Sequence[str], count: int) -> Iterator[list[str]]:
     """Columns that are decoded together, by the size that those of the first of so many row groups have."""
+    if footer.num_row_groups and footer.row_group(0).total_byte_size * count <= GROUP_BYTES:
+        return iter([[*names]])
     sizes = dict.fromkeys(names, 0)
     for number in range(footer.num_columns if footer.num_row_groups else 0):
         leaf = footer.row_group(0).column(number)
