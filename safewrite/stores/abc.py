@@ -161,4 +161,4 @@ class TicketQueue(Protocol):
         """``Ok | Exists | Unknown``."""
 
     def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
-        """``Ok | Exists | Missing | Unknown``; it ends with the turn."""
+        """``Ok | Exists | Unknown``; it ends with the turn."""

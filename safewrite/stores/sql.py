@@ -180,13 +180,21 @@ class SqlLedger:
         }
 
 
+HELD = "held "
+"""Before a table's id: the row whose ``serving`` is the ticket that is held, and ``next`` for how many ms."""
+
+
 class SqlQueue:
-    """The ticket queue of one table: two counters in one row."""
+    """The ticket queue of one table: two counters in one row, and in a row of its own how long a turn is held.
+
+    Tables of earlier versions have no column for that, and writers of these versions read no other row than the first.
+    """
 
     def __init__(self, engine: sa.Engine, table_id: str) -> None:
         self.table_id = table_id
         self._engine = _one_statement_at_a_time(engine)
         self._here = queue_table.c.table_id == table_id
+        self._held = f"{HELD}{table_id}"
         self._counters = (queue_table.c["serving"], queue_table.c["next"])
 
     def take(self) -> Outcome:
@@ -208,9 +216,17 @@ class SqlQueue:
         return _perform(self._engine, take, write=True)
 
     def read(self) -> Outcome:
+        held = queue_table.alias()
+        is_held = sa.and_(held.c.table_id == self._held, held.c["serving"] == queue_table.c["serving"])
+        both = queue_table.outerjoin(held, is_held)
+        counters = sa.select(*self._counters, held.c["next"]).select_from(both).where(self._here)
+
         def read(connection: sa.Connection) -> Outcome:
-            row = connection.execute(sa.select(*self._counters).where(self._here)).one_or_none()
-            return Missing() if row is None else Ok(Queue(*row))
+            row = connection.execute(counters).one_or_none()
+            if row is None:
+                return Missing()
+            serving, following, hold_ms = row
+            return Ok(Queue(serving, following, (hold_ms or 0) / 1000))
 
         return _perform(self._engine, read, write=False)
 
@@ -224,7 +240,20 @@ class SqlQueue:
         return _perform(self._engine, serve_next, write=True)
 
     def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
-        return Missing()  # tables of earlier versions have no column for it
+        hold = sa.literal(round(hold_s * 1000), sa.BigInteger)
+        serves = sa.select(queue_table.c["serving"]).where(self._here, queue_table.c["serving"] == ticket)
+        again = sa.update(queue_table).where(queue_table.c.table_id == self._held, serves.exists())
+        first = sa.insert(queue_table).from_select(
+            ["table_id", "serving", "next"],
+            serves.with_only_columns(sa.literal(self._held), *serves.selected_columns, hold),
+        )
+
+        def keep(connection: sa.Connection) -> Outcome:
+            if connection.execute(again.values(serving=ticket, next=hold)).rowcount == 1:
+                return Ok()
+            return Ok() if connection.execute(first).rowcount == 1 else Exists()
+
+        return _perform(self._engine, keep, write=True)
 
 
 # --- the two tables -----------------------------------------------------------------------------

@@ -119,11 +119,19 @@ class Race:
             landed.append((name, done))
             yield Sleep(pause_s)
 
-    def writing(self, plan_s: float, name: str, landed: list[tuple[str, Landed]], times: int) -> Steps:
-        """Commit so many times, one after another."""
-        seen, queued = -1, QUEUE_MEMORY
+    def writing(
+        self,
+        plan_s: float,
+        name: str,
+        landed: list[tuple[str, Landed]],
+        times: int,
+        *,
+        queued: int = QUEUE_MEMORY,
+    ) -> Steps:
+        """Commit so many times, one after another; who did not meet others yet is not ``queued``, and plans before its first try."""
+        seen = -1
         for number in range(times):
-            candidate = Planned(f"{name}-{number}", plan_s, accounted=seen)
+            candidate = Planned(f"{name}-{number}", plan_s, accounted=seen, is_stale=not queued)
             arbiter = Arbiter(lock_table=False, lease=True)
             done = yield from commit(candidate, seen, arbiter=arbiter, limits=LIMITS, queue_first=queued > 0)
             seen, queued = done.version, QUEUE_MEMORY if done.contended else max(0, queued - 1)
@@ -138,6 +146,14 @@ def test_a_plan_longer_than_a_turn_is_not_starved_by_quick_writers() -> None:
     assert sorted(done.version for _, done in landed) == list(range(803))
     assert [done.attempts <= 4 for done in slow] == [True] * 3
     assert slow[-1].version < 400, "not when the others have ended"
+
+
+def test_a_plan_that_was_longer_than_a_turn_before_it_had_one_holds_its_first() -> None:
+    race, landed = Race(), list[tuple[str, Landed]]()
+    quick = [race.writing(0.0, f"quick-{number}", landed, 40) for number in range(4)]
+    race.run([race.writing(4.0, "slow", landed, 1, queued=0), *quick])
+    assert [done.attempts for name, done in landed if name == "slow"] == [2]
+    assert not race.passed_over
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -192,12 +208,25 @@ def test_an_iceberg_plan_that_outlasted_its_turn_waits_for_another(
             yield from turn.wait()
             held.append(turn.ticket)
             yield from turn.hold()
-            yield from turn.close()
-            turn.lost(spent_s)
+            yield from turn.lost(spent_s)
+        yield from turn.close()
 
     race.run([attempts()])
     assert list(dict.fromkeys(held)) == tickets
     assert race.queue.queue == Queue(len(tickets), len(tickets))
+    assert not race.passed_over, "it ends its own turn before it waits for another"
+
+
+def test_the_first_turn_after_a_try_without_one_is_held_for_as_long_as_that_took() -> None:
+    race, turn = Race(), CommitTurn(LIMITS, lease_queue=True)
+
+    def attempts() -> Steps:
+        yield from turn.lost(2.0)
+        yield from turn.wait()
+        yield from turn.hold()
+
+    race.run([attempts()])
+    assert race.queue.queue == Queue(0, 1, hold_s=4.0)
 
 
 def test_a_hold_ends_with_its_turn_and_is_nobody_elses() -> None:

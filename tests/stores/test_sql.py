@@ -112,6 +112,22 @@ def test_a_turn_is_passed_once_and_only_by_its_holder(engine: sa.Engine) -> None
     assert queue.read() == Ok(Queue(serving=1, next=3))
 
 
+def test_a_turn_is_held_by_its_holder_for_as_long_as_it_lasts(engine: sa.Engine) -> None:
+    queue, others = SqlQueue(engine, "t"), SqlQueue(engine, "u")
+    for each in (queue, queue, others):
+        each.take()
+    assert [queue.hold_turn(1, 9.0), queue.read()] == [Exists(), Ok(Queue(0, 2))]
+    assert [queue.hold_turn(0, 7.5), queue.read()] == [Ok(), Ok(Queue(0, 2, hold_s=7.5))]
+    assert [queue.hold_turn(0, 9.0), queue.read()] == [Ok(), Ok(Queue(0, 2, hold_s=9.0))]
+    assert others.read() == Ok(Queue(0, 1))
+    assert [queue.pass_turn(0), queue.read()] == [Ok(), Ok(Queue(1, 2))]
+    assert [queue.hold_turn(0, 9.0), queue.hold_turn(1, 0.25), queue.read()] == [
+        Exists(),
+        Ok(),
+        Ok(Queue(1, 2, hold_s=0.25)),
+    ]
+
+
 # --- many processes -----------------------------------------------------------------------------------
 @pytest.mark.sweep("postgres")
 def test_twenty_processes_make_the_tables_at_once(uri: str) -> None:

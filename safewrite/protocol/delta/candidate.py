@@ -147,7 +147,7 @@ class Try:
     started_s: float = 0.0
     attempts: int = 0
     spent_s: float = 0.0
-    """How long the last attempt in a turn took, its plan included."""
+    """How long the last attempt took, its plan included."""
     contended: bool = False
     ticket: int | None = None
     checked_s: float | None = None

@@ -213,7 +213,7 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
 
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:
     """Leave a turn that was passed over while we planned: the next one is held for as long as a plan takes."""
-    if state.ticket is not None:
+    if state.arbiter.lease:
         state.spent_s = (yield from ticket_queue.now()) - began_s
         if ticket_queue.outlasted(state.spent_s, state.limits):
             yield from leave_queue(state)

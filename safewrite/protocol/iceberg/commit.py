@@ -219,7 +219,7 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
             done.lost.append(change)
         done.contended = True
         ended_s = yield from ticket_queue.now()
-        turn.lost(ended_s - began_s)
+        yield from turn.lost(ended_s - began_s)
         waits = share is not None
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
         if sharing.leads(share) if waits else not (yield from turn.wait()):

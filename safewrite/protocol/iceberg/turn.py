@@ -18,7 +18,7 @@ class CommitTurn:
     lease_queue: bool
     ticket: int | None = None
     spent_s: float = 0.0
-    """How long the last attempt in a turn took, its plan included."""
+    """How long the last attempt that outlasted a turn took, its plan included."""
 
     def wait(self) -> Generator[Effect, Outcome, bool]:
         """Wait for our turn once; False without a queue, or where it was waited for before."""
@@ -32,10 +32,11 @@ class CommitTurn:
         """Ask for our turn to be kept, where the last attempt outlasted it."""
         yield from ticket_queue.hold_turn(self.ticket, self.spent_s, self.limits)
 
-    def lost(self, spent_s: float) -> None:
-        """An attempt is lost.  If it outlasted its turn, we wait for another one."""
-        if self.ticket is not None and ticket_queue.outlasted(spent_s, self.limits):
-            self.spent_s, self.ticket, self.lease_queue = spent_s, None, True
+    def lost(self, spent_s: float) -> Generator[Effect, Outcome, None]:
+        """An attempt is lost.  If it outlasted a turn, we wait for another one, which is held for as long as such an attempt takes."""
+        if ticket_queue.outlasted(spent_s, self.limits):
+            self.spent_s = spent_s
+            yield from self.leave()
 
     def closing(self) -> tuple[Effect, ...]:
         """The effects that end our turn, to be performed once."""
