@@ -1,4 +1,4 @@
-"""Spreads the attempts of writers that contend for one table."""
+"""What writers that contend for one table do: they break off what others overtook, and spread their attempts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from safewrite.protocol.effects import Backoff
 
 WAIT_S_MAX = 10.0
 """No pause is longer, however many rivals there are."""
+
+
+class BaseMovedError(Exception):
+    """The table is not what a plan was bound to any more: it goes on from what the table is now.
+
+    ``is_try``: much was done for it already, so that the plan has lost a try.
+    """
+
+    def __init__(self, *, is_try: bool = False) -> None:
+        super().__init__()
+        self.is_try = is_try
 
 
 def spread(

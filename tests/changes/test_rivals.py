@@ -14,6 +14,7 @@ import pytest
 
 from safewrite.changes.lookup.key_index import KnownKeys
 from safewrite.changes.meaning import row_vectors
+from safewrite.changes.tasks import abc
 from safewrite.delta.data.vector_files import Vectors
 from safewrite.delta.write import batch_plan
 from safewrite.iceberg.write import apply as iceberg_apply
@@ -336,6 +337,29 @@ def test_files_are_written_again_once_it_is_known_what_others_did_meanwhile(
     assert (receipt.attempts, receipt.rebased) == (1, 0), "what came before the first try made no try vain"
     assert lake.rows() == {(key, "x"): {1: "theirs", 2: "ours"}.get(key, "old") for key in range(8)}
     assert sum("-kept" in path for path in written) == 1, "a file was written in vain"
+    assert data_files(lake) == named_files(lake)
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_try_that_others_overtook_writes_no_more_files(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rival rewrites all four files after the first of them was written again: the three others are not, and what was is removed."""
+    monkeypatch.setattr(abc, "LOOK_BYTES", 0)
+    monkeypatch.setattr(batch_plan, "MUCH_BYTES", 0)
+    lake = Lake(form, tmp_path)
+    for first in range(0, 12, 3):
+        apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(first, first + 3)])
+    rival, table = lake.open(), lake.open()
+    theirs = [up((2, 0), "theirs", (key, "x")) for key in range(0, 12, 3)]
+    world, written = beside(lake, table, lambda: apply(rival, theirs)), list[str]()
+    world.step = {"delta": "commit.look_between"}.get(form, LOOK[form])
+    table.world = Uploads(world, written)
+    receipt = apply(table, [up((3, 0), "ours", (key, "x")) for key in range(1, 12, 3)])
+    assert not world.acts, "no look came between two files"
+    assert (receipt.attempts, receipt.rebased) == (2, 1)
+    assert lake.rows() == {(key, "x"): ("theirs", "ours", "old")[key % 3] for key in range(12)}
+    assert sum("-kept" in path for path in written) == 1 + 4
     assert data_files(lake) == named_files(lake)
 
 

@@ -12,9 +12,22 @@ import pytest
 
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.contention import BaseMovedError
 from safewrite.protocol.delta.candidate import Anchor, Arbiter, Found
+from safewrite.protocol.delta.claim import commit_path
 from safewrite.protocol.delta.commit import Landed, commit
-from safewrite.protocol.effects import Backoff, Effect, HoldTurn, Now, Ok, Outcome, PassTurn, Sleep, Together
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Get,
+    HoldTurn,
+    Now,
+    Ok,
+    Outcome,
+    PassTurn,
+    Sleep,
+    Together,
+)
 from safewrite.protocol.iceberg.turn import CommitTurn
 from safewrite.protocol.values import Queue
 from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
@@ -41,12 +54,15 @@ class Planned:
     anchor: Anchor | None = None
     is_stale: bool = False
     has_planned: bool = False
+    looks: int = 1
+    """In so many pieces it plans; it is broken off after one during which another committed."""
+    known: int = -1
 
     def body(self, version: int) -> bytes:
         return f"{self.name} {version}".encode()
 
     def examine(self, version: int, body: bytes) -> Found | None:
-        self.is_stale = True
+        self.is_stale, self.known = True, version
         return None
 
     def summary(self, version: int) -> str | None:
@@ -62,8 +78,11 @@ class Planned:
         if self.is_stale:
             self.rebased += self.rebases and self.has_planned
             self.has_planned = True
+            for piece in range(self.looks):
+                if piece and isinstance((yield Get(commit_path(self.known + 1))), Ok):
+                    raise BaseMovedError
+                yield Sleep(self.plan_s / self.looks)
             self.is_stale = False
-            yield Sleep(self.plan_s)
 
     def recheck(self) -> Steps:
         yield from ()
@@ -108,12 +127,20 @@ class Race:
         return self.world.perform(effect), REQUEST_S
 
     def rebasing(
-        self, plan_s: float, name: str, landed: list[tuple[str, Landed]], times: int, pause_s: float = 0.0
+        self,
+        plan_s: float,
+        name: str,
+        landed: list[tuple[str, Landed]],
+        times: int,
+        *,
+        pause_s: float = 0.0,
+        looks: int = 1,
     ) -> Steps:
         """Commit plans that are brought to a newer base, so many times, where there is no queue."""
         seen = -1
         for number in range(times):
-            candidate = Planned(f"{name}-{number}", plan_s, accounted=seen, rebases=True, is_stale=True)
+            how = {"accounted": seen, "known": seen, "looks": looks}
+            candidate = Planned(f"{name}-{number}", plan_s, rebases=True, is_stale=True, **how)
             done = yield from commit(candidate, seen, arbiter=Arbiter(lock_table=False), limits=PATIENT)
             seen = done.version
             landed.append((name, done))
@@ -162,6 +189,15 @@ def test_a_plan_that_is_rebased_overtakes_a_writer_that_never_stops(seed: int) -
     race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
     race.run([race.rebasing(1.0, "large", landed, 3), race.rebasing(0.9, "small", landed, 60, pause_s=0.3)])
     assert max(done.attempts for name, done in landed if name == "large") == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plan_that_is_broken_off_as_soon_as_a_rival_commits_takes_few_tries(seed: int) -> None:
+    """It begins again right after the rival's commit, and so ends before the next one; without a look it takes 4 to 12 tries."""
+    race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
+    large = race.rebasing(1.0, "large", landed, 4, looks=8)
+    race.run([large, race.rebasing(0.05, "small", landed, 60, pause_s=1.3 + seed / 10)])
+    assert max(done.attempts for name, done in landed if name == "large") <= 3
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import FileT, GoneRows
 from safewrite.changes.meaning.positions import Numbers, Position
+from safewrite.frames.parallel import windows
 
 if TYPE_CHECKING:
     from safewrite.changes.lookup.candidate_rows import Before
@@ -21,6 +23,20 @@ if TYPE_CHECKING:
 
 MUCH_BYTES = 8 * 2**20
 """To write files of so many bytes again takes longer than a look at the table, after which it is not done in vain."""
+LOOK_BYTES = 16 * 2**20
+"""After so many bytes of files that are written again the table is looked at, where others are left."""
+
+
+WorkT = TypeVar("WorkT")
+
+
+def between_looks(
+    work: Sequence[tuple[WorkT, LiveFile]], *, looks: bool
+) -> Iterator[list[tuple[WorkT, LiveFile]]]:
+    """Files that are written again in groups, between which the table is looked at; all at once where that is not asked."""
+    return windows(
+        work, lambda one: one[1].nbytes, files=len(work), bytes_max=LOOK_BYTES if looks else sys.maxsize
+    )
 
 
 @dataclass(frozen=True)

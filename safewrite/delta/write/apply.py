@@ -26,6 +26,7 @@ from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write
 from safewrite.protocol import staging
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.contention import BaseMovedError
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.members import MembersMetError
@@ -123,6 +124,7 @@ class ApplyTransaction(Transaction):
         Raises:
             As :meth:`prepare`.
             MembersMetError: members were committed meanwhile, or are at fault now.
+            BaseMovedError: others committed while files were written again; the plan is stale, and what was made serves the next.
         """
         if self.met:  # the body of a commit is not made while members were met
             return
@@ -132,7 +134,11 @@ class ApplyTransaction(Transaction):
             self.change = batch.change
         if is_stale:
             self.leave()
-            yield from self._plan()
+            try:
+                yield from self._plan()
+            except BaseMovedError:
+                self.rebased += batch.given.is_rebased
+                raise
             if self.met:
                 raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
             self.rebased += batch.given.is_rebased
@@ -148,6 +154,10 @@ class ApplyTransaction(Transaction):
     def looks_first(self) -> bool:
         """See ``Transaction.looks_first``: files are written again once it is known what others did meanwhile."""
         return self.batch.rests is not None
+
+    def unused(self) -> list[str]:
+        """See ``Transaction.unused``: those of plans that were broken off, too."""
+        return [*{*super().unused(), *self.batch.made()} - {*self._paths()}]
 
     def _plan(self, *, puts_off: bool = False) -> Generator[Effect, Outcome, None]:
         assert self.after is not None

@@ -49,7 +49,9 @@ from safewrite.frames.predicate import columns, possible
 from safewrite.frames.prepare import Prepared, prepare
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.contention import BaseMovedError
+from safewrite.protocol.delta.claim import commit_path
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.member_queue import Steps
 
 
@@ -76,6 +78,8 @@ class BatchPlan:
     plans: int = 0
     rests: Callable[[], Steps] | None = None
     """Writes files again by the last plan, where that is put off until the log was looked at: else others may have it done in vain."""
+    breaks_off: bool = False
+    """Whether a commit of others may break the plan off: where it is made for a try, which is lost then."""
     _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
     """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
@@ -145,12 +149,12 @@ class BatchPlan:
 
     def finish(self) -> Steps:
         """Do what the last plan put off.  Raises as :meth:`plan`."""
-        rests, self.rests = self.rests, None
+        rests, self.rests, self.breaks_off = self.rests, None, True
         if rests is not None:
             yield from rests()
 
     def _once(self, state: Snapshot, commit_id: str, *, puts_off: bool) -> Planned:
-        self.is_stale, self.plans, self.rests = False, self.plans + 1, None
+        self.is_stale, self.plans, self.rests, self.breaks_off = False, self.plans + 1, None, not puts_off
         if self.active is None:
             self.active = yield from self.known_files.load(state, self.limits)
         memory = yield from self.memory.recall(state, self.spec, self.limits)
@@ -211,9 +215,25 @@ class BatchPlan:
             return change_of((add, FileRewrite(FileVerdict.REMOVE)) for add in live.values())
         self._removal = self._removal or RowRemoval(state, self.work, self.vectors, self.limits)
         losing = {key: add for key, add in live.items() if gone.may_lose(key)}
-        made = yield from self._removal.take_out(losing, gone)
+        looks = self.breaks_off and isinstance(self.work, OnePart)
+        look = partial(self._look, state.version) if looks else None
+        made = yield from self._removal.take_out(losing, gone, look)
         fed = tuple(file for one in made.values() for file in one.changes)
         return change_of(((live[key], one) for key, one in made.items()), fed)
+
+    def _look(self, version: int) -> Steps:
+        """Break the plan off where another commit followed the version that it was made on: all of it may be in vain.
+
+        Raises:
+            BaseMovedError: one did.
+        """
+        if isinstance((yield Get(commit_path(version + 1), name="commit.look_between")), Ok):
+            self.is_stale = True
+            raise BaseMovedError
+
+    def made(self) -> list[str]:
+        """Where the files are that were written again, on any base."""
+        return [] if self._removal is None else self._removal.paths()
 
     def _fed(
         self, applied: AppliedBatch, change: DeltaChange, state: Snapshot, name: str

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
-from safewrite.changes.meaning.positions import Flags, Numbers
+from safewrite.changes.meaning.positions import Flags
+from safewrite.changes.tasks.abc import between_looks
 from safewrite.delta.data.row_ids import copied_columns, tracked
 from safewrite.delta.data.rows import check_within, contents, size_of, whole_rows
 from safewrite.delta.data.variants import with_variants
@@ -28,6 +29,7 @@ from safewrite.frames.parallel import Begun, Handed, given_back, windows
 from safewrite.frames.prepare import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.member_queue import Steps
 
 if TYPE_CHECKING:
     from safewrite.changes.tasks.abc import BatchWork
@@ -66,11 +68,17 @@ class RowRemoval:
     _made: dict[tuple[Any, ...], FileRewrite] = field(default_factory=dict, repr=False)
 
     def take_out(
-        self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]
+        self,
+        losing: Mapping[FileKey, Action],
+        gone: GoneRows[FileKey],
+        look: Callable[[], Steps] | None = None,
     ) -> Generator[Effect, Outcome, dict[FileKey, FileRewrite]]:
         """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows.
 
+        ``look`` is run wherever many files were written again and others are left.
+
         Raises:
+            Whatever ``look`` raises.
             UnsupportedTableError: a file is of another table too, or a row cannot be written again without loss.
             StorageError: a file is gone or damaged, or the store gave no answer.
         """
@@ -82,22 +90,27 @@ class RowRemoval:
         if marks_rows(self.state) and not gone.is_cut:  # after a truncate the rows must be looked at
             yield from self._mark(self._lacking(losing, gone), gone)
         left = self._lacking(losing, gone)
-        work = {key: live_file(key, add) for key, add in left.items()}
-        rests = yield from self._rests([(file, gone.places(key)) for key, file in work.items()], gone)
-        for key, file in work.items():
-            rest = rests[file.name]
-            verdict = FileVerdict.REWRITE if rest.rows else FileVerdict.REMOVE
-            verdict = FileVerdict.KEEP if rest.rows == rest.of else verdict
-            self._made[gone.mark(key)] = FileRewrite(verdict, rest.rows, rest.files, changes=rest.changes)
+        work = [(key, live_file(key, add)) for key, add in left.items()]
+        for number, some in enumerate(between_looks(work, looks=look is not None)):
+            if number and look is not None:
+                yield from look()
+            rests = yield from self.work.rewrite(
+                [(file, gone.places(key)) for key, file in some], gone.before
+            )
+            for key, file in some:
+                rest = rests[file.name]
+                verdict = FileVerdict.REWRITE if rest.rows else FileVerdict.REMOVE
+                verdict = FileVerdict.KEEP if rest.rows == rest.of else verdict
+                self._made[gone.mark(key)] = FileRewrite(verdict, rest.rows, rest.files, changes=rest.changes)
         return {key: self._made[gone.mark(key)] for key in losing}
 
     def _lacking(self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]) -> dict[FileKey, Action]:
         return {key: add for key, add in losing.items() if gone.mark(key) not in self._made}
 
-    def _rests(
-        self, work: Sequence[tuple[LiveFile, Numbers]], gone: GoneRows[FileKey]
-    ) -> Generator[Effect, Outcome, dict[str, FileRemainder]]:
-        return (yield from self.work.rewrite(work, gone.before)) if work else {}
+    def paths(self) -> list[str]:
+        """Where all files are that were made, on any base."""
+        made = (file for one in self._made.values() for file in (*one.files, *one.changes))
+        return [file.mark.path for file in made]
 
     def _mark(
         self, losing: Mapping[FileKey, Action], gone: GoneRows[FileKey]

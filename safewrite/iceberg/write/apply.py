@@ -40,8 +40,8 @@ from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.waiting_changes import ChangesToShare
 from safewrite.iceberg.write.withdrawal import WithdrawnWrite
 from safewrite.protocol.ask import wall_ms
+from safewrite.protocol.contention import BaseMovedError
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.iceberg.change import BaseMovedError
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError
@@ -171,8 +171,16 @@ class ApplyPlan(AppendPlan):
         if is_little or self.serves_others or self._has_looked:
             return
         self._has_looked = True  # a plan that never tried would never wait for its turn
+        yield from self._look(head)
+
+    def _look(self, head: TableVersion, *, is_try: bool = False) -> Generator[Effect, Outcome, None]:
+        """Break the plan off where others changed the table.
+
+        Raises:
+            BaseMovedError: they did.
+        """
         if (yield from load(self.limits)).current != head.current:
-            raise BaseMovedError
+            raise BaseMovedError(is_try=is_try)
 
     def _parts(self) -> tuple[BatchWork, Spec]:
         if self.work is None or self.spec is None:
@@ -194,7 +202,8 @@ class ApplyPlan(AppendPlan):
         losing = {file: task for file, task in tasks.items() if gone.may_lose(file)}
         live = self.planned_table.live
         self._removal = self._removal or RowRemoval(work, self.write_id, self.limits, live)
-        losses = yield from self._removal.take_out(head, losing, gone)
+        look = partial(self._look, head, is_try=True) if isinstance(work, OnePart) else None
+        losses = yield from self._removal.take_out(head, losing, gone, look)
         return change_of(((tasks[mark].file, loss) for mark, loss in losses.items()), self._removal.made())
 
     def without(self, known: Container[str], write_id: str) -> None:

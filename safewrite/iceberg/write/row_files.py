@@ -15,6 +15,7 @@ import pyarrow as pa
 from safewrite.changes.lookup.candidate_rows import GoneRows, filtered
 from safewrite.changes.lookup.table_files import FileRemainder, LiveFile
 from safewrite.changes.meaning.positions import Flags
+from safewrite.changes.tasks.abc import between_looks
 from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.data.reading import fetched
 from safewrite.iceberg.write.delete_files import DeleteFiles, Gone
@@ -26,6 +27,7 @@ from safewrite.protocol.accounts import total
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.member_queue import Steps
 from safewrite.table.change import TableChange
 
 if TYPE_CHECKING:
@@ -92,27 +94,38 @@ class RowRemoval:
         self._deletes = DeleteFiles(self.write_id, self.limits)
 
     def take_out(
-        self, head: TableVersion, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]
+        self,
+        head: TableVersion,
+        losing: Mapping[Mark, FileScanTask],
+        gone: GoneRows[Mark],
+        look: Callable[[], Steps] | None = None,
     ) -> Generator[Effect, Outcome, dict[Mark, FileRewrite]]:
-        """Rewrite the files that lose rows, or mark these as gone."""
+        """Rewrite the files that lose rows, or mark these as gone.
+
+        ``look`` is run wherever many files were written again and others are left.
+
+        Raises:
+            Whatever ``look`` raises.
+        """
         new = self._lacking(losing, gone)
         if not gone.is_cut:  # after a truncate the rows must be looked at
             yield from self._mark_all(
                 head, {file: task for file, task in new.items() if marks(head, task)}, gone
             )
         left = self._lacking(losing, gone)
-        work = {file: live_file(file, task) for file, task in left.items()}
-        rests: dict[str, FileRemainder] = {}
-        if work:
+        work = [(file, live_file(file, task)) for file, task in left.items()]
+        for number, some in enumerate(between_looks(work, looks=look is not None)):
+            if number and look is not None:
+                yield from look()
             rests = yield from self.work.rewrite(
-                [(live, gone.places(file)) for file, live in work.items()], gone.before
+                [(live, gone.places(file)) for file, live in some], gone.before
             )
-        yield from seen([one for rest in rests.values() for one in rest.files], self.limits)
-        for file, live in work.items():
-            rest = rests[live.name]
-            files = tuple(one.data_file for one in rest.files)
-            loss = FileRewrite(rest.of - rest.rows, removes=True, rest=files, kept=rest.rows)
-            self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else FileRewrite()
+            yield from seen([one for rest in rests.values() for one in rest.files], self.limits)
+            for file, live in some:
+                rest = rests[live.name]
+                files = tuple(one.data_file for one in rest.files)
+                loss = FileRewrite(rest.of - rest.rows, removes=True, rest=files, kept=rest.rows)
+                self._losses[gone.mark(file)] = loss if not rest.of or rest.rows < rest.of else FileRewrite()
         return {file: self._losses[gone.mark(file)] for file in losing}
 
     def _lacking(self, losing: Mapping[Mark, FileScanTask], gone: GoneRows[Mark]) -> dict[Mark, FileScanTask]:

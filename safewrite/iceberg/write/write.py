@@ -168,7 +168,7 @@ def committed(
         yield from keys.remember(replace(known, fingerprint=plan.write.fingerprint), plan.snapshot_id, limits)
     # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
     paths = [path for change in swapped.lost for path in change.written]
-    if len(swapped.lost) == swapped.attempts - 1:
+    if len(swapped.lost) + swapped.broken_off == swapped.attempts - 1:
         paths += [file.file_path for file in plan.change.unused]
     yield from clean_up(paths)
     together = swapped.members > 1 and plan.write.changes is not None  # what went is counted for all of them

@@ -72,7 +72,8 @@ class Candidate(Protocol):
         """Plan again on the commits that were examined since the last plan; asked for before each try.
 
         It is known then that none of them carries this write, and where writers take turns it is ours: a plan that takes
-        long is not made in vain.  Raises a ``NotCommittedError`` if this write became invalid.
+        long is not made in vain.  Raises a ``NotCommittedError`` if this write became invalid, and BaseMovedError where another commit
+        came while much was being done.
         """
 
     def recheck(self) -> Steps:

@@ -30,7 +30,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import keys, sharing, ticket_queue
 from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
-from safewrite.protocol.contention import spread
+from safewrite.protocol.contention import BaseMovedError, spread
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import (
     Arbiter,
@@ -194,21 +194,33 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         check_patience(state, now_s - state.started_s)
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
         yield from sharing.gather(state)
-        yield from state.candidate.renew()
+        is_whole = yield from _renewed(state)
         if state.share is not None:
             state.share.leave_out()
         if state.attempts == 0:  # what was taken over before any try made none vain
             state.first, state.candidate.rebased = state.seen, 0
         state.attempts += 1
         version = state.seen + 1
-        if (yield from try_version(state, version, now_s)):
+        if is_whole and (yield from try_version(state, version, now_s)):
             return state.landed(version)
         state.contended, state.fresh = True, False
         yield from _leave_lost_turn(state, now_s)
         waits = state.share is not None
         looks = not waits or sharing.leads(state.share)  # who waits is to look when it is its turn
-        if state.ticket is None and (sharing.leads(state.share) if waits else not (yield from queue(state))):
+        waits_alone = state.ticket is None and (
+            sharing.leads(state.share) if waits else not (yield from queue(state))
+        )
+        if waits_alone and is_whole:  # else a rival has just committed: it is overtaken at once, or never
             yield _spread(state, version, (yield from ticket_queue.now()))
+
+
+def _renewed(state: Try) -> Generator[Effect, Outcome, bool]:
+    """Plan on the newest base; False if others overtook that, which is a lost try."""
+    try:
+        yield from state.candidate.renew()
+    except BaseMovedError:
+        return False
+    return True
 
 
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:

@@ -103,10 +103,6 @@ class Plan(Protocol):
         """
 
 
-class BaseMovedError(Exception):
-    """The table is not what a plan was bound to any more: it goes on from what the table is now."""
-
-
 class CatalogSharer(Sharer, Protocol):
     """A plan as one that other writers may commit."""
 

@@ -14,9 +14,9 @@ from itertools import takewhile
 from safewrite.errors import RetriesExhaustedError, TableNotFoundError
 from safewrite.protocol import sharing, ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
-from safewrite.protocol.contention import spread
+from safewrite.protocol.contention import BaseMovedError, spread
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome, Together
-from safewrite.protocol.iceberg.change import BaseMovedError, CatalogSharer, LoadTable, Plan, TableChange
+from safewrite.protocol.iceberg.change import CatalogSharer, LoadTable, Plan, TableChange
 from safewrite.protocol.iceberg.failures import unaccounted
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.settle import between, settle
@@ -41,6 +41,8 @@ class Swapped:
     contended: bool
     change: TableChange | None = None
     lost: list[TableChange] = field(default_factory=list)
+    broken_off: int = 0
+    """How many attempts asked for no change, since others had overtaken them."""
     members: int = 1
     """How many writes the snapshot carries."""
     waited_s: float = 0.0
@@ -203,46 +205,61 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
             yield from turn.close()
             return
         yield from _check_patience(done, turn.limits, state.started_s)
-        began_s = yield from ticket_queue.now()
+        began_s, attempts = (yield from ticket_queue.now()), done.attempts
         change = yield from _staged(state)
-        if change is None:
+        if done.attempts == attempts:
             continue
-        settled = yield from settle(change, turn.limits, state.started_s, state.closing)
-        done.head = settled.head
-        if settled.landed:
-            done.change = change
-            sharing.closed(share, dict(zip(state.last_acts, settled.answers, strict=False)))
-            if not settled.closed:
-                yield from state.close()
+        if change is not None and (yield from _landed(state, change)):
             return
-        if not settled.in_doubt:
-            done.lost.append(change)
         done.contended = True
         ended_s = yield from ticket_queue.now()
         yield from turn.lost(ended_s - began_s)
         waits = share is not None
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
-        if sharing.leads(share) if waits else not (yield from turn.wait()):
+        waits_alone = sharing.leads(share) if waits else not (yield from turn.wait())
+        if (
+            waits_alone and change is not None
+        ):  # else a rival has just committed: it is overtaken at once, or never
             left_s = min(state.started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
             yield _spread(done, tried, ended_s - began_s, rebases=state.plan.rebases, left_s=left_s)
         tried = state.examined
 
 
 def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]:
-    """The change of the next try; None where the plan is to go on from what the table is now before it tries."""
+    """The change of the next try; None where the plan is to go on from what the table is now.
+
+    That counts as a try where much was done for it.
+    """
     yield from state.turn.hold()
     yield from sharing.gather(state)
-    before = state.plan.rebased
+    before, change = state.plan.rebased, None
     try:
         change = yield from state.plan.stage(state.done.head)
-    except BaseMovedError:
-        return None
+    except BaseMovedError as moved:
+        if not moved.is_try:
+            return None
+        state.done.broken_off += 1
     # What was taken over before any try, or twice before one, made no more of them vain.
     state.done.rebased += state.done.attempts > 0 and state.plan.rebased > before
     state.done.attempts += 1
     if state.share is not None:
         state.share.leave_out()
     return change
+
+
+def _landed(state: CatalogTry, change: TableChange) -> Generator[Effect, Outcome, bool]:
+    """Whether the catalog takes a change."""
+    done, share = state.done, state.share
+    settled = yield from settle(change, state.limits, state.started_s, state.closing)
+    done.head = settled.head
+    if settled.landed:
+        done.change = change
+        sharing.closed(share, dict(zip(state.last_acts, settled.answers, strict=False)))
+        if not settled.closed:
+            yield from state.close()
+    elif not settled.in_doubt:
+        done.lost.append(change)
+    return settled.landed
 
 
 def _spread(
