@@ -103,13 +103,16 @@ def compare(
     print(f"at {place}, group={group}")
     print(f"{'arm':8} {'':7} {'tries':>5} {'rebased':>7} {'wall s':>7} {'CPU s':>6}  rival: calls, wall s")
     for arm in arms.split(","):
-        alone, _ = _run(arm, load, None, place, how)
-        beside, rival = _run(arm, load, pause_s, place, how)
-        for name, took in (("alone", alone), ("beside", beside)):
-            told = f"{rival['calls']}, {rival['wall_s']:.3f}" if name == "beside" else ""
+        found = []
+        for name, pause in (("alone", None), ("beside", pause_s)):
+            took, rival = _run(arm, load, pause, place, how)
+            found.append(took)
+            told = "" if pause is None else f"{rival['calls']}, {rival['wall_s']:.3f}"
             print(
-                f"{arm:8} {name:7} {took['attempts']:5} {took['rebased']:7} {took['wall_s']:7.2f} {took['cpu_s']:6.2f}  {told}"
+                f"{arm:8} {name:7} {took['attempts']:5} {took['rebased']:7} {took['wall_s']:7.2f} {took['cpu_s']:6.2f}  {told}",
+                flush=True,
             )
+        alone, beside = found
         print(
             f"{arm:8} ratio   {'':13} {beside['wall_s'] / alone['wall_s']:7.2f} {beside['cpu_s'] / alone['cpu_s']:6.2f}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safewrite as sw
 
@@ -14,9 +14,9 @@ from ..servers.servers import Ministack, create_lock_table
 from . import change_tables
 from .change_tables import TABLE, Load
 
-PLACES = ("local", "s3", "locks", "sql", "rest")
-"""This disk, with SQLite for Iceberg; for Delta S3 with conditional creates, or with a lock table; for Iceberg a catalog in PostgreSQL, or
-its own REST catalog, over S3."""
+PLACES = ("local", "s3", "locks", "sql", "rest", "glue")
+"""This disk, with SQLite for Iceberg; for Delta S3 with conditional creates, or with a lock table; for Iceberg a catalog in PostgreSQL,
+its own REST catalog, or Glue, over S3."""
 _OF_DELTA, _OF_ICEBERG = PLACES[:3], (PLACES[0], *PLACES[3:])
 BUCKET, LOCKS = "starving", "locks"
 Place = dict[str, Any]
@@ -43,13 +43,12 @@ def at(name: str, folder: Path) -> Iterator[Place]:
             options = s3.storage_options()
             yield place | {"options": options, "locks": locks, "s3": s3.endpoint_url}
             return
-        if name == "sql":
+        kind, warehouse, uri = cast("catalogs.CatalogKind", name), f"s3://{BUCKET}/lake", s3.endpoint_url
+        if kind == "sql":
             uri = stack.enter_context(catalogs.Postgres(folder / "postgres")).uri
-        else:
-            server = catalogs.IcebergRest(folder / "rest", s3=s3, warehouse=f"s3://{BUCKET}/lake")
+        elif kind == "rest":
+            server = catalogs.IcebergRest(folder / "rest", s3=s3, warehouse=warehouse)
             uri = stack.enter_context(server).uri
-        warehouse = f"s3://{BUCKET}/lake"
-        kind: catalogs.CatalogKind = "sql" if name == "sql" else "rest"
         yield place | {
             "catalog": catalogs.catalog_properties(kind, uri=uri, s3_url=s3.endpoint_url, warehouse=warehouse)
         }
