@@ -344,22 +344,26 @@ def test_files_are_written_again_once_it_is_known_what_others_did_meanwhile(
 def test_a_try_that_others_overtook_writes_no_more_files(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rival rewrites all four files after the first of them was written again: the three others are not, and what was is removed."""
-    monkeypatch.setattr(abc, "LOOK_BYTES", 0)
-    monkeypatch.setattr(batch_plan, "MUCH_BYTES", 0)
+    """A rival rewrites all four files after a second try wrote the first of them again: the three others are not, and what was is removed."""
+    monkeypatch.setattr(abc, "MUCH_BYTES", 0)
     lake = Lake(form, tmp_path)
-    for first in range(0, 12, 3):
-        apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(first, first + 3)])
+    for first in range(0, 16, 4):
+        apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(first, first + 4)])
     rival, table = lake.open(), lake.open()
-    theirs = [up((2, 0), "theirs", (key, "x")) for key in range(0, 12, 3)]
-    world, written = beside(lake, table, lambda: apply(rival, theirs)), list[str]()
-    world.step = {"delta": "commit.look_between"}.get(form, LOOK[form])
-    table.world = Uploads(world, written)
-    receipt = apply(table, [up((3, 0), "ours", (key, "x")) for key in range(1, 12, 3)])
-    assert not world.acts, "no look came between two files"
-    assert (receipt.attempts, receipt.rebased) == (2, 1)
-    assert lake.rows() == {(key, "x"): ("theirs", "ours", "old")[key % 3] for key in range(12)}
-    assert sum("-kept" in path for path in written) == 1 + 4
+
+    def theirs(first: int) -> None:
+        apply(rival, [up((2, 0), "theirs", (key, "x")) for key in range(first, 16, 4)])
+
+    before_try = beside(lake, table, lambda: theirs(0))
+    before_look = beside(lake, table, *[lambda: None] * (form == "iceberg"), lambda: theirs(2))
+    before_look.step, written = {"delta": "commit.look_between"}.get(form, LOOK[form]), list[str]()
+    table.world = Uploads(before_look, written)
+    receipt = apply(table, [up((3, 0), "ours", (key, "x")) for key in range(1, 16, 4)])
+    assert not before_try.acts
+    assert not before_look.acts, "no look came between two files"
+    assert (receipt.attempts, receipt.rebased) == (3, 2)
+    assert lake.rows() == {(key, "x"): ("theirs", "ours", "theirs", "old")[key % 4] for key in range(16)}
+    assert sum("-kept" in path for path in written) == 4 + 1 + 4
     assert data_files(lake) == named_files(lake)
 
 

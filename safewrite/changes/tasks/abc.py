@@ -23,19 +23,18 @@ if TYPE_CHECKING:
 
 MUCH_BYTES = 8 * 2**20
 """To write files of so many bytes again takes longer than a look at the table, after which it is not done in vain."""
-LOOK_BYTES = 16 * 2**20
-"""After so many bytes of files that are written again the table is looked at, where others are left."""
-
-
 WorkT = TypeVar("WorkT")
 
 
 def between_looks(
     work: Sequence[tuple[WorkT, LiveFile]], *, looks: bool
 ) -> Iterator[list[tuple[WorkT, LiveFile]]]:
-    """Files that are written again in groups, between which the table is looked at; all at once where that is not asked."""
+    """Files that are written again in groups, between which the table is looked at; all at once where that is not asked.
+
+    It is asked once a try was lost: the files after a look are not read while those before it go up.
+    """
     return windows(
-        work, lambda one: one[1].nbytes, files=len(work), bytes_max=LOOK_BYTES if looks else sys.maxsize
+        work, lambda one: one[1].nbytes, files=len(work), bytes_max=MUCH_BYTES if looks else sys.maxsize
     )
 
 

@@ -79,7 +79,7 @@ class BatchPlan:
     rests: Callable[[], Steps] | None = None
     """Writes files again by the last plan, where that is put off until the log was looked at: else others may have it done in vain."""
     breaks_off: bool = False
-    """Whether a commit of others may break the plan off: where it is made for a try, which is lost then."""
+    """Whether a commit of others may break the plan off: where it is made for a try after one that was lost."""
     _holds: tuple[object, dict[str, bool]] = field(default=(None, {}), repr=False)
     """For the values of which keys, and whether a file, by its path, may have a row with one of these."""
     _removal: RowRemoval | None = field(default=None, repr=False)
@@ -149,7 +149,7 @@ class BatchPlan:
 
     def finish(self) -> Steps:
         """Do what the last plan put off.  Raises as :meth:`plan`."""
-        rests, self.rests, self.breaks_off = self.rests, None, True
+        rests, self.rests = self.rests, None
         if rests is not None:
             yield from rests()
 

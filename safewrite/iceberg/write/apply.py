@@ -202,7 +202,8 @@ class ApplyPlan(AppendPlan):
         losing = {file: task for file, task in tasks.items() if gone.may_lose(file)}
         live = self.planned_table.live
         self._removal = self._removal or RowRemoval(work, self.write_id, self.limits, live)
-        look = partial(self._look, head, is_try=True) if isinstance(work, OnePart) else None
+        looks = self.attempt > 0 and isinstance(work, OnePart)  # a try was lost
+        look = partial(self._look, head, is_try=True) if looks else None
         losses = yield from self._removal.take_out(head, losing, gone, look)
         return change_of(((tasks[mark].file, loss) for mark, loss in losses.items()), self._removal.made())
 
