@@ -8,7 +8,8 @@ again (decision 0068).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +134,8 @@ class ApplyTransaction(Transaction):
             yield from batch.finish()
             self.change = batch.change
         if is_stale:
-            self.leave()
-            try:
+            with _another_plan(self):
                 yield from self._plan()
-            except BaseMovedError:
-                self.rebased += batch.given.is_rebased
-                raise
             if self.met:
                 raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
             self.rebased += batch.given.is_rebased
@@ -154,10 +151,6 @@ class ApplyTransaction(Transaction):
     def looks_first(self) -> bool:
         """See ``Transaction.looks_first``: files are written again once it is known what others did meanwhile."""
         return self.batch.rests is not None
-
-    def unused(self) -> list[str]:
-        """See ``Transaction.unused``: those of plans that were broken off, too."""
-        return [*{*super().unused(), *self.batch.made()} - {*self._paths()}]
 
     def _plan(self, *, puts_off: bool = False) -> Generator[Effect, Outcome, None]:
         assert self.after is not None
@@ -183,6 +176,18 @@ class ApplyTransaction(Transaction):
         state = super().advanced(version, commit)
         self.batch.know(state, commit)
         return state
+
+
+@contextmanager
+def _another_plan(plan: ApplyTransaction) -> Iterator[None]:
+    """Note the files of the plan before; of one that others break off, the files that it made, and whether it was re-based."""
+    plan.leave()
+    try:
+        yield
+    except BaseMovedError:
+        plan.leave(plan.batch.made())
+        plan.rebased += plan.batch.given.is_rebased
+        raise
 
 
 def apply(

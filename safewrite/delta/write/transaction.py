@@ -378,9 +378,9 @@ class Transaction:
         """Whether the log is to be looked at before the first try, for much is left to be done by ``renew``."""
         return False
 
-    def leave(self) -> None:
-        """Note the files of a plan that another one takes the place of."""
-        self._left |= dict.fromkeys(self._paths())
+    def leave(self, made: Sequence[str] = ()) -> None:
+        """Note the files of a plan that another one takes the place of, and others that were made for it."""
+        self._left |= dict.fromkeys([*self._paths(), *made])
 
     def unused(self) -> list[str]:
         """Files of earlier plans that the last one has no use for; of tries that were lost, so that no commit names them."""
