@@ -22,14 +22,18 @@ log = logging.getLogger("safewrite")
 
 FADES = 0.9
 """What was measured counts so much less with each piece of work that comes after it, wherever that is done."""
+_BEGUN = 0.1
+"""What was measured elsewhere counts so much, where a piece of this job counts 1."""
+_TRIED = 1.5
+"""A side of which nothing is known by now is tried where it would take so many times as long as the other one, or less."""
 
 
 @dataclass(frozen=True)
 class Cost:
     """Seconds that a piece of work takes, by its size: ``each``, whatever is in it, and so many for each unit.
 
-    These two were measured elsewhere.  They stand for two pieces, one without a size and a ``usual`` one, and do not fade: so a side that
-    was left for its measures is tried again when they have faded.
+    These two were measured elsewhere.  They stand for two pieces, one without a size and a ``usual`` one, that count little, and do not
+    fade.
     """
 
     each: float
@@ -47,10 +51,27 @@ class Cost:
         """With measures that count less."""
         return replace(self, sums=tuple(one * FADES for one in self.sums))
 
-    def of(self, size: float) -> float:
-        """Seconds for a piece of this size, by the line that is nearest to all measures."""
-        begun = self.after(0, self.each).after(self.usual, self.each + self.unit * self.usual)
-        pieces, sizes, seconds, squares, products = begun.sums
+    @property
+    def is_known(self) -> bool:
+        """Whether pieces of this job count more than what was measured elsewhere."""
+        return self.sums[0] > _BEGUN
+
+    @property
+    def pace(self) -> float:
+        """How many times as long pieces of this job took as elsewhere: the machine, the records, and what the tables ask for."""
+        pieces, sizes, seconds, _, _ = self.sums
+        return seconds / (pieces * self.each + sizes * self.unit) if pieces else 1.0
+
+    def of(self, size: float, pace: float = 1.0) -> float:
+        """Seconds for a piece of this size, by the line that is nearest to all measures; ``pace``: of the other side, which is shared."""
+        usual = self.each + self.unit * self.usual
+        ones = (
+            (1.0, 0.0, self.each * pace, 0.0, 0.0),
+            (1.0, self.usual, usual * pace, self.usual**2, self.usual * usual * pace),
+        )
+        pieces, sizes, seconds, squares, products = (
+            told + _BEGUN * (one + other) for told, one, other in zip(self.sums, *ones, strict=True)
+        )
         slope = max(0.0, (pieces * products - sizes * seconds) / (pieces * squares - sizes * sizes))
         base = (seconds - slope * sizes) / pieces
         return base + slope * size if base >= 0 else products / squares * size
@@ -71,9 +92,15 @@ class Chosen:
 def chosen(size: int, here: Cost, there: Cost, most: int) -> Chosen:
     """Where a piece of this size takes less; this process takes at most so much at once."""
     if size > most:
-        return Chosen(True, f"more than {most:,} at once are too many for this process")
-    one, other = here.of(size), there.of(size)
-    return Chosen(other < one, f"some {other:.2f} s by executors and {one:.2f} s in this process")
+        return Chosen(True, "they are more than this process takes at once")
+    one, other = here.of(size, there.pace), there.of(size, here.pace)
+    why = f"some {other:.2f} s by executors and {one:.2f} s in this process"
+    if here.is_known is not there.is_known:
+        known, unknown, pace = (one, there, here.pace) if here.is_known else (other, here, there.pace)
+        hoped = unknown.of(size, min(1.0, pace))  # what makes one side slow may not be of the other
+        if hoped <= _TRIED * known:
+            return Chosen(here.is_known, f"{why}, and nothing was measured there lately")
+    return Chosen(other < one, why)
 
 
 @dataclass
@@ -88,6 +115,8 @@ class Choice:
     last: str = ""
     """What was chosen last, and why."""
     _was: bool | None = None
+    _begun: set[bool] = field(default_factory=set, repr=False)
+    """The sides that have done a piece: what starts and what Java compiles is in the first of each, which is not counted."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
@@ -113,10 +142,13 @@ class Choice:
         return found.is_there
 
     def took(self, size: int, seconds: float, *, is_there: bool) -> None:
-        """Remember what a piece took."""
+        """Remember what a piece took, but for the first one of a side."""
         if self.costs is None or not size:
             return
         with self._lock:
+            if is_there not in self._begun:
+                self._begun.add(is_there)
+                return
             here, there = (one.faded() for one in self.costs)
             self.costs = (
                 (here, there.after(size, seconds)) if is_there else (here.after(size, seconds), there)

@@ -139,6 +139,21 @@ def test_executors_take_what_their_tasks_hold_and_the_driver_what_comes_to_it() 
     assert batches._limit_of(is_there=False) == Limit(50, 1000)
 
 
+class Cheaper(Workplace):
+    """This process lands what it can."""
+
+    def is_there(self, records: int, *, fits: bool) -> bool:
+        return not fits
+
+
+def test_a_batch_that_may_be_too_heavy_for_the_driver_is_weighed_before_it_goes_to_executors() -> None:
+    """It went there with the note that all records are too many, as long as the prefixes of records were not known."""
+    batches = MicroBatches(None, Limit(1000, 1000), place=Cheaper(), there=Limit(10**9, 10**9))  # type: ignore[arg-type]
+    batches._learn(10, 100)
+    asked = [batches._of_known(told({"t": {"0": count}}, {"t": {"0": 0}})) for count in (25, 26, 100, 101)]
+    assert asked == [False, None, None, True]
+
+
 def test_a_part_is_read_by_its_offsets() -> None:
     assert _within({U0: Range(3, 6), T0: Range(5, 10)}) == (
         "(topic = 't' AND partition = 0 AND offset >= 5 AND offset < 10) OR "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,55 @@ def test_a_job_whose_executors_are_slow_does_its_work_here_and_tries_them_again_
     assert went[0]
     assert 0 < sum(went[1:]) < 6
     assert "100,000 records by" in choice.last
+
+
+FEW = 20_000
+"""Records of a batch that take 1.25 s in this process, and 1.8 s by executors, as the figures of elsewhere have it."""
+FIGURES = Cost(0.05, 60e-6, 100_000), Cost(1.0, 40e-6, 100_000)
+
+
+def sides(here_s: float, there_s: float, *, first: float = 1.0, pieces: int = 60) -> list[bool]:
+    """Where a job does each of its pieces, which take so long on either side; the first one of a side so many times as long."""
+    choice, went = Choice("records", FIGURES), list[bool]()
+    for _ in range(pieces):
+        is_there = choice.is_there(FEW, small=0, most=MOST)
+        choice.took(
+            FEW, (there_s if is_there else here_s) * (1.0 if is_there in went else first), is_there=is_there
+        )
+        went.append(is_there)
+    return went
+
+
+@pytest.mark.parametrize("slow", [1, 3, 8, 30])
+def test_a_machine_that_is_slow_on_both_sides_changes_no_choice(slow: int) -> None:
+    """The side that was not measured lately had the figures of an idle machine: a job went there at every third batch."""
+    assert sum(sides(1.2 * slow, 2.5 * slow)) <= 6
+    assert sum(sides(1.2 * slow, 0.9 * slow)) >= 50
+
+
+@pytest.mark.parametrize(("there_s", "least", "most"), [(0.8, 50, 60), (1.6, 1, 6)])
+def test_what_starts_and_compiles_in_the_first_piece_of_a_side_is_not_what_pieces_take(
+    there_s: float, least: int, most: int
+) -> None:
+    assert least <= sum(sides(1.2, there_s, first=20.0)) <= most
+
+
+def test_a_side_is_tried_that_figures_of_elsewhere_speak_against() -> None:
+    """A table of history took less with executors, and no batch ever went there."""
+    went = sides(1.2, 0.7)
+    assert not any(went[:2])
+    assert all(went[2:20])
+
+
+def test_a_job_whose_batches_are_of_all_sizes_takes_little_longer_than_at_its_best() -> None:
+    rng, choice, spent, best = random.Random(5), Choice("records", FIGURES), 0.0, 0.0
+    for _ in range(300):
+        size = rng.choice((3000, 20_000, 60_000))
+        here, there = 0.2 + 600e-6 * size, 4.0 + 160e-6 * size  # a machine ten and four times as slow
+        is_there = choice.is_there(size, small=500, most=MOST)
+        choice.took(size, there if is_there else here, is_there=is_there)
+        spent, best = spent + (there if is_there else here), best + min(here, there)
+    assert spent < 1.15 * best
 
 
 def test_small_work_has_no_job_and_without_costs_all_else_has_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -156,7 +156,8 @@ class MicroBatches:
         records, most = sum(counts), max(counts, default=0)
         usual = self._heaviest if self._heaviest_cut is None else self._heaviest_cut
         heavy = max(self._heaviest, usual * _MARGIN)
-        is_there = self.place.is_there(records, fits=self._limit.holds(records, records * heavy))
+        fits = self._limit.holds(records, records * self._heaviest)  # what may be heavier is weighed first
+        is_there = self.place.is_there(records, fits=fits)
         if is_there:  # a task's memory is not the driver's: Spark tries it again
             heavy = self._heaviest
         limit = self._limit_of(is_there=is_there)
