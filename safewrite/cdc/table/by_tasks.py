@@ -204,7 +204,10 @@ class SharesOfBatch:
     def _prepared(self, report: ShareReport) -> TaskShare:
         assert self.sharing is not None
         view = self.sharing.view_of(report.table)
-        return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
+        with self.jobs.turns.taken():
+            return TaskShare.prepared(
+                self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs
+            )
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from safewrite.boundary.turns import Turns, waiting
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.meaning.row_rule import RowRule
 from safewrite.changes.meaning.spec import Spec
@@ -163,6 +164,8 @@ class SharedJobs(Generic[S]):
     seats: dict[str, _Seat] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
+    turns: Turns = field(default_factory=Turns, repr=False)
+    """In which the tables' threads compute."""
     _working: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -193,7 +196,7 @@ class SharedJobs(Generic[S]):
     def working(self, name: str) -> Iterator[None]:
         """Work on a table, and take no part after it."""
         try:
-            with self._working:
+            with self._working, self.turns.taken():
                 yield
         finally:
             with self._changed:
@@ -212,7 +215,7 @@ class SharedJobs(Generic[S]):
             with self._changed:
                 self.seats[name].call = call
                 self._changed.notify_all()
-            call.done.wait()
+            waiting(call.done.wait)
         finally:
             self._working.acquire()
         if call.error is not None:
