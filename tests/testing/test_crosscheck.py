@@ -16,7 +16,6 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.format import DeltaFormat
-from safewrite.delta.log import column_names
 from safewrite.delta.log.stamps import last_row_id
 from safewrite.delta.write.stamped import Stamper
 from safewrite.frames.columns import ExtensionColumn
@@ -24,7 +23,6 @@ from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
 from safewrite.testing.crosscheck.conditions import holds
 from safewrite.testing.crosscheck.draw import Format
-from safewrite.testing.crosscheck.features import COMPAT
 from safewrite.testing.crosscheck.frames import RAW, frame
 from safewrite.testing.crosscheck.meaning import given, meaning, read
 from safewrite.testing.crosscheck.oracle import ProgramOracle
@@ -153,15 +151,6 @@ def _times_gone_back(patch: Patch) -> None:
     patch.setattr(
         Stamper, "_after", lambda stamper, state, began: own(stamper, state, began)._replace(time_ms=5)
     )
-
-
-def _lists_without_ids(patch: Patch) -> None:
-    own = column_names._kind
-    patch.setattr(column_names, "_kind", lambda kind, known, _, path: own(kind, known, {}, path))
-
-
-def _without_partition_columns(patch: Patch) -> None:
-    patch.setattr("safewrite.delta.data.datafiles.materializes", lambda _: False)
 
 
 @dataclass(frozen=True)
@@ -389,23 +378,6 @@ FAULTS = [
         "delta",
         _times_gone_back,
         lambda program: "commit times" in program.features,
-        features=True,
-    ),
-    Fault(
-        "what is in lists without ids for Iceberg",
-        "delta",
-        _lists_without_ids,
-        lambda program: (
-            bool({"iceberg 2", "iceberg 3"} & {*program.features})
-            and any("list<" in one.kind for one in program.columns)
-        ),
-        features=True,
-    ),
-    Fault(
-        "partition columns that files for Iceberg lack",
-        "delta",
-        _without_partition_columns,
-        lambda program: bool(program.partition_by) and bool({*COMPAT} & {*program.features}),
         features=True,
     ),
 ]

@@ -6,7 +6,7 @@ None of it is safewrite's code: the format's text says what the log has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ from safewrite.testing.crosscheck.promises import must
 
 FEATURES = (
     "mapping by name", "mapping by id", "row tracking", "commit times", "vectors", "feed", "check", "generated", "default",
-    "clustering", "v2 checkpoints", "materialized", "iceberg 1", "iceberg 2", "iceberg 3",
+    "clustering", "v2 checkpoints", "materialized",
 )  # fmt: skip
-COMPAT = {"iceberg 1": 1, "iceberg 2": 2, "iceberg 3": 3}
-"""By which version of the rules files are made that Iceberg's metadata can name, too (UniForm)."""
 NEXT, STATE = "next_id", "state"
 """Columns that the table computes: ``id + 1``, and a text that rows get which lack it."""
 _BELOW = 25
@@ -33,7 +31,7 @@ _READERS = {
 _WRITERS = {
     **_READERS, "row tracking": "rowTracking", "commit times": "inCommitTimestamp", "feed": "changeDataFeed", "check": "checkConstraints",
     "generated": "generatedColumns", "default": "allowColumnDefaults", "clustering": "clustering",
-    "materialized": "materializePartitionColumns", **{name: f"icebergCompatV{number}" for name, number in COMPAT.items()},
+    "materialized": "materializePartitionColumns",
 }  # fmt: skip
 _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "mapping by name": {"delta.columnMapping.mode": "name"},
@@ -50,7 +48,6 @@ _PROPERTIES: Mapping[str, Mapping[str, str]] = {
     "feed": {"delta.enableChangeDataFeed": "true"},
     "check": {"delta.constraints.few": f"{ID} < {_BELOW}"},
     "v2 checkpoints": {"delta.checkpointPolicy": "v2"},
-    **{name: {f"delta.enableIcebergCompatV{number}": "true"} for name, number in COMPAT.items()},
 }  # fmt: skip
 _COMPUTED = {
     "generated": (Column(NEXT, "int64"), "long", {"delta.generationExpression": f"{ID} + 1"}),
@@ -74,10 +71,7 @@ def turn_on(root: Path, features: Sequence[str], oracle: ProgramOracle) -> None:
             )
             oracle.compute(column)
     if any(name.startswith("mapping") for name in features):
-        last = _name_columns(schema, 0)
-        if {*COMPAT} & {*features}:
-            last = _number_items(schema, last)
-        metadata["configuration"]["delta.columnMapping.maxColumnId"] = str(last)
+        metadata["configuration"]["delta.columnMapping.maxColumnId"] = str(_name_columns(schema, 0))
     if "check" in features:
         oracle.below = _BELOW
     metadata["schemaString"] = json.dumps(schema)
@@ -133,29 +127,6 @@ def _name_columns(kind: Any, last: int) -> int:
     for inner in ("elementType", "keyType", "valueType"):
         last = _name_columns(kind.get(inner), last)
     return last
-
-
-def _number_items(kind: Any, last: int) -> int:
-    """Give an id to what is in each list and map, told by the field that has it; the last id."""
-    if not isinstance(kind, dict):
-        return last
-    for field in kind.get("fields", ()):
-        told = field["metadata"]
-        if paths := [*items(field["type"], told["delta.columnMapping.physicalName"])]:
-            told["delta.columnMapping.nested.ids"] = {path: last + at for at, path in enumerate(paths, 1)}
-            last += len(paths)
-        last = _number_items(field["type"], last)
-    for inner in ("elementType", "keyType", "valueType"):
-        last = _number_items(kind.get(inner), last)
-    return last
-
-
-def items(kind: Any, path: str) -> Iterator[str]:
-    """The paths of what is in lists and maps of a type, but for what structs in these have."""
-    for inner, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
-        if isinstance(kind, dict) and inner in kind:
-            yield f"{path}.{name}"
-            yield from items(kind[inner], f"{path}.{name}")
 
 
 # --- what commits must tell -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -20,7 +20,6 @@ from uuid import UUID
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from safewrite.testing.crosscheck.marks import Z85_TO_B85
@@ -32,11 +31,7 @@ from safewrite.testing.crosscheck.readers import Found, Types
 
 Action = Mapping[str, Any]
 Key = tuple[str, str]
-_KEPT = {
-    "delta.rowTracking.materializedRowIdColumnName": 2147483540,
-    "delta.rowTracking.materializedRowCommitVersionColumnName": 2147483539,
-}
-"""Which columns have the ids and the versions of rows, and what Iceberg calls them."""
+_IDS = "_row-id-col"
 
 
 @dataclass
@@ -59,28 +54,6 @@ class LogFiles:
     def fields(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.metadata["schemaString"])["fields"]
         return found
-
-    @cached_property
-    def compat(self) -> int:
-        """By which rules files are made that Iceberg reads; 0: by none."""
-        return max(
-            (number for number in (1, 2, 3) if self.has(f"delta.enableIcebergCompatV{number}")), default=0
-        )
-
-    @cached_property
-    def kept(self) -> Mapping[str, int]:
-        """The columns that have the ids and the versions of rows which were written again, with what Iceberg calls them."""
-        named = {self.metadata["configuration"].get(name): number for name, number in _KEPT.items()}
-        return {name: number for name, number in named.items() if name}
-
-    @property
-    def _parts(self) -> Sequence[str]:
-        return self.metadata.get("partitionColumns") or ()
-
-    @property
-    def _listed(self) -> Sequence[str]:
-        protocols = [one["protocol"] for lines in self.commits for one in lines if "protocol" in one]
-        return protocols[-1].get("writerFeatures") or ()
 
     def has(self, name: str) -> bool:
         """Whether a property is on: a table that was made anew by others has lost it."""
@@ -117,7 +90,8 @@ class LogFiles:
         return [self.meant(row, file) for _, row in self.numbered(file)]
 
     def meant(self, row: Mapping[str, Any], file: Action) -> dict[str, Any]:
-        parts, found = self._parts, dict[str, Any]()
+        parts = self.metadata.get("partitionColumns") or ()
+        found: dict[str, Any] = {}
         for one in self.fields:
             name, kind = one["name"], self.types.get(one["name"])
             if kind is None:
@@ -153,43 +127,18 @@ class LogFiles:
         Raises:
             BrokenPromiseError: one does not, or has others than the log tells.
         """
-        if not self.compat and "materializePartitionColumns" not in self._listed:
+        protocols = [one["protocol"] for lines in self.commits for one in lines if "protocol" in one]
+        parts = self.metadata.get("partitionColumns") or ()
+        if "materializePartitionColumns" not in (protocols[-1].get("writerFeatures") or ()):
             return
-        own = {one["name"]: _own(one) for one in self.fields}
         for file in self.live().values():
             for row in self.physical(file["path"]):
                 told = self.meant(row, file)
-                held = {name: read(row[own[name]], self.types[name]) for name in self._parts}
+                held = {name: read(row[name], self.types[name]) for name in parts}
                 must(
                     all(told[name] == value for name, value in held.items()),
                     f"{file['path']} has {held} for {told}",
                 )
-
-    def check_ids(self) -> None:
-        """Check that files have the ids that Iceberg's metadata goes by, where the table wants it (IcebergCompatV1 to V3).
-
-        Raises:
-            BrokenPromiseError: one does not, or the log does not say by which rules it is made.
-        """
-        if not self.compat:
-            return
-        wanted = {path: number for one in self.fields for path, number in _numbers(one, "")}
-        for file in self.live().values():
-            path = file["path"]
-            found = {
-                name: number
-                for one in pq.read_schema(self.root / unquote(path))
-                for name, number in _held(one, "")
-            }
-            kept = {name: found.pop(name) for name in self.kept if name in found}
-            must(found.items() <= wanted.items(), f"{path} has the ids {found}, and not {wanted}")
-            must(self.compat < 3 or kept.items() <= self.kept.items(), f"{path} has the ids {kept}")
-            must(self.compat > 2 or not file.get("deletionVector"), f"{path} has a deletion vector")
-            told = (file.get("tags") or {}).get("ICEBERG_COMPAT_VERSION")
-            must(
-                told == (str(self.compat) if self.compat > 1 else None),
-                f"{path} is told to be of rules {told}",
-            )
 
     def _check_file(self, file: Action) -> None:
         stats, rows = json.loads(file.get("stats") or "{}"), self.physical(file["path"])
@@ -211,10 +160,9 @@ class LogFiles:
         """By row id the number of the row that has it."""
         found: dict[int, int] = {}
         own = next(_own(one) for one in self.fields if one["name"] == ID)
-        named = next(iter(self.kept), "")
         for file in self.live().values():
             for place, row in self.numbered(file):
-                kept = row.get(named)
+                kept = row.get(_IDS)
                 number = file["baseRowId"] + place if kept is None else kept
                 must(number not in found, f"two rows have the id {number}")
                 found[number] = row[own]
@@ -267,7 +215,6 @@ class LogReader:
             self._table, self._owners = table.metadata["id"], {}
         table.check_statistics()
         table.check_partitions()
-        table.check_ids()
         if table.has("delta.enableRowTracking"):
             for number, row in table.owners().items():
                 first = self._owners.setdefault(number, row)
@@ -301,37 +248,6 @@ def _own(field_: Mapping[str, Any]) -> str:
     """What files call a field."""
     name: str = (field_.get("metadata") or {}).get("delta.columnMapping.physicalName", field_["name"])
     return name
-
-
-def _numbers(field_: Mapping[str, Any], above: str) -> Iterator[tuple[str, int]]:
-    """The ids that the schema tells of a field and of all that is in it, by their paths in files."""
-    told, path = field_["metadata"], f"{above}{_own(field_)}"
-    yield path, told["delta.columnMapping.id"]
-    inner = told.get("delta.columnMapping.nested.ids") or {}
-    yield from ((f"{above}{name}", number) for name, number in inner.items())
-    yield from _within(field_["type"], path)
-
-
-def _within(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    if isinstance(kind, dict):
-        for one in kind.get("fields", ()):
-            yield from _numbers(one, f"{path}.")
-        for inner, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
-            yield from _within(kind.get(inner), f"{path}.{name}")
-
-
-def _held(field_: pa.Field, above: str) -> Iterator[tuple[str, int]]:
-    """The ids that a file has of a column and of all that is in it; -1 where it has none."""
-    kind, path = field_.type, f"{above}{field_.name}"
-    yield path, int((field_.metadata or {}).get(b"PARQUET:field_id", -1))
-    if pa.types.is_map(kind):
-        inside = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
-    elif pa.types.is_list(kind):
-        inside = [kind.value_field.with_name("element")]
-    else:
-        inside = [*kind.fields] if pa.types.is_struct(kind) else []
-    for one in inside:
-        yield from _held(one, f"{path}.")
 
 
 def _shown(value: Any, kind: Any) -> Any:
