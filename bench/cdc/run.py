@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -210,7 +211,7 @@ def _rival(
 
 
 def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: Any) -> Outcome:
-    draw = random.Random(plan.seed)
+    draws = {job.form: random.Random(f"{plan.seed}/{job.form}") for job in jobs}
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -236,19 +237,21 @@ def _under_faults(plan: Plan, servers: ChangeSource, jobs: Sequence[Job], say: A
             _without_registry(servers.registry, jobs)
             outages += 1
             say(f"the registry was away ({outages})")
+        files = {job.form: job.files for job in jobs}
         for job in jobs:
-            before = job.files
             if not job.runs:
                 job.start()
-            landed = _landed(job, before, sent[kill])
+        for job in jobs:
+            landed = _landed(job, files[job.form], sent[kill])
             _wait(lambda landed=landed: landed() or not worker.is_alive(), job, failed)
         if kill in _chosen(plan.kills, plan.broker_restarts):
             servers.kafka.restart()
             restarts += 1
             say(f"the broker was restarted ({restarts})")
         reached[kill].set()
-        for job in jobs:
-            hits[job.form] += _killed(job, draw)
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            for form, is_hit in zip(draws, pool.map(_killed, jobs, draws.values()), strict=True):
+                hits[form] += is_hit
         say(f"both drivers were killed ({kill + 1})")
     for event in reached:
         event.set()

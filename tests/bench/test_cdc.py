@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time as time_of
 from collections import Counter
 from collections.abc import Sequence
 from datetime import time
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from bench.cdc import run as cdc_run
 from bench.cdc.check import compare, lake_rows
 from bench.cdc.modes import MODES, Event, current, events_of, faults_of
 from bench.cdc.row_sql import sql_of
@@ -153,6 +158,49 @@ def test_sql_and_python_make_the_same_rows(mode: str) -> None:
         passed = [passes is True for passes, *_ in columns]
         assert all(passed[-5:])
         assert sql.filter is None or not all(passed)
+
+
+class Beside:
+    """A driver that lands as long as all run, and is killed while all are."""
+
+    ended, engine, is_with_executors, log = None, "local", False, Path("none")
+
+    def __init__(self, form: str, all_of: list[Beside], meet: threading.Barrier) -> None:
+        self.form, self.all_of, self.meet, self.files, self.runs, self.kills = form, all_of, meet, 0, False, 0
+        all_of.append(self)
+
+    def said(self, text: str) -> int:
+        self.files += all(one.runs for one in self.all_of)
+        return 0
+
+    def start(self) -> None:
+        self.runs = True
+
+    def kill(self) -> None:
+        if self.kills < 2:
+            self.meet.wait(timeout=5)
+        self.runs, self.kills = False, self.kills + 1
+
+
+def test_drivers_start_and_are_killed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One began when the other had landed, so a run of two formats took twice as long."""
+    monkeypatch.setattr(cdc_run, "time", SimpleNamespace(sleep=lambda _: None, monotonic=time_of.monotonic))
+    monkeypatch.setattr(cdc_run, "_STUCK_S", 3.0)
+    monkeypatch.setattr(cdc_run, "_is_closed", lambda job: True)
+    monkeypatch.setattr(cdc_run, "_books", lambda job, kills: SimpleNamespace(kills=kills))
+    jobs, meet = list[Beside](), threading.Barrier(2)
+    for form in ("delta", "iceberg"):
+        Beside(form, jobs, meet)
+    workload = SimpleNamespace(run=lambda *given: None, mark=lambda: None, told={}, changes=10)
+    servers: Any = SimpleNamespace(
+        workload=workload,
+        registry=None,
+        kafka=SimpleNamespace(restart=lambda: None),
+        is_complete=lambda job: True,
+    )
+    outcome = cdc_run._under_faults(Plan(kills=2, changes=10), servers, jobs, lambda text: None)  # type: ignore[arg-type]
+    assert [one.kills for one in jobs] == [3, 3]
+    assert [one.kills for one in outcome.verdicts] == [2, 2]
 
 
 @pytest.mark.long
