@@ -2,7 +2,7 @@
 
 They are not in this repository.  ``SAFEWRITE_DELTA_TABLES`` names a folder that has them somewhere below it: delta-io/delta
 (``connectors/golden-tables``, ``kernel/kernel-defaults``, ``spark/src/test/resources``), delta-io/delta-kernel-rs (``kernel/tests``, its archives
-unpacked) and the archive of delta-incubator/dat.
+unpacked), delta-io/delta-rs (``crates/test/tests/data``) and the archive of delta-incubator/dat.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ FOLDER = os.environ.get("SAFEWRITE_DELTA_TABLES", "")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not FOLDER, reason="SAFEWRITE_DELTA_TABLES is not set")]
 FORESEEN = (sw.UnsupportedTableError, sw.StorageError, sw.TableNotFoundError, sw.UnsafeConfigError)
 """What a table that is damaged, or needs what safewrite lacks, may be refused by."""
+MISREAD = {"table_with_edge_timestamps"}
+"""deltalake 1.6.6 reads instants of the year 9999 in INT96 as others of 1816; the table's statistics say which it is."""
 
 
 def tables() -> Iterator[Path]:
@@ -67,6 +69,8 @@ def expected(root: Path) -> Iterator[pa.Table]:
     if latest:
         read = [pq.read_table(path, partitioning=None) for path in latest]
         yield pa.concat_tables(read, promote_options="permissive")
+    if root.name in MISREAD:
+        return
     with suppress(BaseException):  # Rust's panics, too: then it does not tell
         query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root))
         yield pa.table(query.execute("SELECT * FROM t"))
