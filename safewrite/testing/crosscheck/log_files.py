@@ -27,7 +27,7 @@ from safewrite.testing.crosscheck.meaning import read
 from safewrite.testing.crosscheck.oracle import ID
 from safewrite.testing.crosscheck.program import Where
 from safewrite.testing.crosscheck.promises import must
-from safewrite.testing.crosscheck.readers import Found, Types
+from safewrite.testing.crosscheck.readers import Found, Types, duck
 
 Action = Mapping[str, Any]
 Key = tuple[str, str]
@@ -73,8 +73,7 @@ class LogFiles:
     def physical(self, path: str) -> list[dict[str, Any]]:
         """All rows of a file as DuckDB's reader of Parquet gives them."""
         if path not in self._read:
-            with duckdb.connect() as connection:
-                connection.execute("SET TimeZone = 'UTC'")
+            with duck() as connection:
                 named = str(self.root / unquote(path))
                 table: Any = connection.read_parquet(named, hive_partitioning=False).to_arrow_table()
                 self._read[path] = table.to_pylist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import deltalake
@@ -22,6 +23,19 @@ class Reader(Protocol):
     """Reads the table that is there now; raises whatever its library raises."""
 
     def __call__(self, types: Types, where: Where | None) -> Found: ...
+
+
+@cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One of a process: to start one takes longer than to read a table.  It keeps nothing of a file."""
+    return duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
+
+
+def duck() -> duckdb.DuckDBPyConnection:
+    """A connection to DuckDB, whose times are in UTC."""
+    connection = _engine().cursor()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def meanings(table: Any, types: Types) -> Found:
@@ -106,8 +120,7 @@ def polars_expression(where: Where, types: Types) -> pl.Expr:
 
 def _in_file(path: str, types: Types) -> Iterator[dict[str, Meaning]]:
     """The rows of one Parquet file as DuckDB's own reader of Parquet sees them."""
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with duck() as connection:
         held = connection.execute("SELECT * FROM read_parquet(?, hive_partitioning=false)", [path])
         for row in meanings(held.to_arrow_table(), types):
             yield {name: row.get(name) for name in types} | row
@@ -126,10 +139,11 @@ def iceberg_readers(load: Callable[[], Any]) -> dict[str, Reader]:
         return meanings(_filtered(frame, where, types).collect().to_arrow(), types)
 
     def by_duckdb(types: Types, where: Where | None) -> Found:
-        tasks = list(load().scan().plan_files())
+        table = load()
+        tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             return by_polars(types, where)
-        numbers = {field.name: field.field_id for field in load().schema().fields}
+        numbers = {field.name: field.field_id for field in table.schema().fields}
         found: Found = []
         for task in tasks:
             found += _by_field_ids(task.file.file_path.removeprefix("file://"), numbers, types)
@@ -140,8 +154,7 @@ def iceberg_readers(load: Callable[[], Any]) -> dict[str, Reader]:
 
 def _by_field_ids(path: str, numbers: Mapping[str, int], types: Types) -> Found:
     """The rows of one file, with columns found by Iceberg's field ids."""
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with duck() as connection:
         held = connection.execute("SELECT name, field_id FROM parquet_schema(?)", [path]).fetchall()
         names = {number: name for name, number in reversed(held) if number is not None}
         rows = connection.execute("SELECT * FROM read_parquet(?, hive_partitioning=false)", [path])
