@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
@@ -13,6 +14,7 @@ import safewrite as sw
 from safewrite.aws_lambda import BatchWriter, Record
 from safewrite.protocol.effects import Effect, Outcome
 from tests.aws_lambda.samples import batch, bus, change, created, datum, message
+from tests.iceberg import v3_tables as v3
 
 PUT = created("in", "a", eTag="e", sequencer="1")
 
@@ -64,6 +66,16 @@ def test_a_batch_is_one_commit_and_a_redelivery_in_other_batches_is_none(lake: L
     assert handler(batch(message("a", [1])), Context()) == failed()
     assert lake.ids() == [0, 1, 2, 3, 4]
     assert lake.table.version == 2
+
+
+def test_rows_of_a_batch_get_their_ids_in_a_table_of_iceberg_s_version_3(tmp_path: Path) -> None:
+    """Once each: a redelivery takes none."""
+    schema = pa.schema({"id": pa.int64()})
+    table = sw.create(v3.NAME, schema, catalog=v3.lake(tmp_path), format_version=3)
+    handler = BatchWriter(table, rows)
+    assert handler(batch(message("a", [1]), message("b", [2, 3])), Context()) == failed()
+    assert handler(batch(message("b", [2, 3]), message("c", [4])), Context()) == failed()
+    assert {number: row for number, (row, _) in v3.lineage(table).items()} == {1: 0, 2: 1, 3: 2, 4: 3}
 
 
 def test_poison_messages_fail_alone(lake: Lake) -> None:

@@ -1,18 +1,23 @@
 """Metadata that others wrote is read right, or refused with what is wrong with it: the cases of Iceberg's own tests (issue U 1).
 
 Those are ``TableMetadata*.json`` and ``*-position-index.bin`` of apache/iceberg, core/src/test/resources (Apache License 2.0); no file of
-theirs is here.  Each case is made of a table with two snapshots, so that what a reader would guess shows in its rows.
+theirs is here.  Each case is made of a table with two snapshots, so that what a reader would guess shows in its rows.  The files
+themselves are read where ``SAFEWRITE_ICEBERG_RESOURCES`` names a folder that has them somewhere below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
 import safewrite as sw
 from safewrite.changes.meaning.row_vectors import bitmap, deserialized, framed, serialized, unframed
@@ -136,3 +141,59 @@ def test_a_vector_has_the_bytes_of_javas_library(what: str) -> None:
     body = bytes.fromhex(written)
     assert framed(serialized(bitmap(np.array(positions, np.int64)))) == body
     assert [*deserialized(unframed(b"x" + body, 1, len(body) - 8), len(positions))] == positions
+
+
+# --- Iceberg's own files ------------------------------------------------------------------------------
+FOLDER = os.environ.get("SAFEWRITE_ICEBERG_RESOURCES", "")
+theirs = pytest.mark.skipif(not FOLDER, reason="SAFEWRITE_ICEBERG_RESOURCES is not set")
+NO_TABLES = ("UnsupportedVersion", "NotFound", "Missing", "View")
+"""What the name of a file has that no reader takes for a table."""
+TYPELESS = "TableMetadataV1MissingSchemaType.json"
+"""Java refuses a schema that does not say that it is a struct; nothing else can stand there, and PyIceberg takes it as one."""
+
+
+def files(pattern: str) -> Iterator[Path]:
+    found = sorted(Path(FOLDER).rglob(pattern))
+    assert found, f"{FOLDER} has no {pattern}"
+    yield from found
+
+
+@pytest.mark.long
+@theirs
+def test_each_metadata_file_of_icebergs_own_tests_is_read_or_refused(tmp_path: Path) -> None:
+    """A table has the columns, the place, the version and the snapshot of its file; what is no table is refused before a write."""
+    for number, path in enumerate(files("*Metadata*.json")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        lake, told = v3.lake(folder), json.loads(path.read_text())
+        with sqlite3.connect(folder / "c.db") as database:
+            database.execute(
+                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) VALUES ('default', 'db', 't', ?)",
+                [path.as_uri()],
+            )
+        if any(word in path.name for word in NO_TABLES) and path.name != TYPELESS:
+            with pytest.raises(sw.UnsupportedTableError, match="Nothing was written"):
+                opened(lake)
+            continue
+        table = opened(lake)
+        metadata: Any = table.iceberg.metadata
+        at = told.get("current-schema-id", 0)
+        schema = next((one for one in told.get("schemas", ()) if one["schema-id"] == at), told.get("schema"))
+        assert table.schema.names == [one["name"] for one in schema["fields"]], path.name
+        assert (metadata.location, metadata.format_version) == (told["location"], told["format-version"])
+        assert (metadata.current_snapshot_id or -1) == told.get("current-snapshot-id", -1), path.name
+        assert {one.snapshot_id for one in metadata.snapshots} == {
+            one["snapshot-id"] for one in told.get("snapshots", ())
+        }
+
+
+@pytest.mark.long
+@theirs
+def test_each_vector_of_icebergs_own_tests_has_the_same_bytes_again() -> None:
+    for path in files("*-position-index.bin"):
+        body = path.read_bytes()
+        inner = unframed(b"x" + body, 1, len(body) - 8)
+        there = BitMap64.deserialize(inner[4:])
+        found = deserialized(inner, len(there))
+        assert [*found] == [*there], path.name
+        assert framed(serialized(found)) == body, path.name

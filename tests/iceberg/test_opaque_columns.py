@@ -17,8 +17,9 @@ from safewrite.iceberg.maintenance.doctor import examine
 from safewrite.iceberg.maintenance.repair import set_retention
 from safewrite.iceberg.table import IcebergTable
 from tests.iceberg import v3_tables as v3
+from tests.iceberg.memory_glue import DATABASE, MemoryGlue
 from tests.iceberg.test_read_only_tables import stored
-from tests.iceberg.test_v3_appends import Overtaken, made, opened, rows
+from tests.iceberg.test_v3_appends import SCHEMA, Overtaken, made, opened, rows
 from tests.iceberg.test_v3_changes import APPLY, Oracle, changes
 
 INSIDE = {"type": "struct", "fields": [{"id": 91, "name": "a", "required": False, "type": "variant"}]}
@@ -130,6 +131,21 @@ def test_what_would_write_rows_again_is_refused_by_the_column_before_an_upload(
         kept_columns(table.iceberg.metadata)  # the last line, for whoever did not ask
 
 
+def test_changes_are_told_of_the_columns_that_are_named(lake: dict[str, str]) -> None:
+    """Without ``columns`` nobody would see that one of them is missing."""
+    table = beside(lake)
+    at = table.version
+    table.append(rows(20))
+    table.delete("id = 3")
+    table.overwrite([{"id": 4, "v": "z"}], where="id = 4")
+    with pytest.raises(sw.UnsupportedTableError, match=r"column 'x' would be missing.*columns=\['id', 'v'\]"):
+        table.changes_since(at)
+    found = table.changes_since(at, columns=["v", "id"]).read().to_pylist()
+    told = [(row["_change_type"], row["id"]) for row in found]
+    assert told == [("insert", 20), ("delete", 3), ("delete", 4), ("insert", 4)]
+    assert table.changes_since(None, columns=["v", "id"]).read().num_rows == 10
+
+
 def test_upkeep_leaves_its_files_as_they_are(lake: dict[str, str]) -> None:
     table = beside(lake)
     for number in range(20, 26):
@@ -175,3 +191,26 @@ def test_a_branch_of_such_a_table_is_written_to_and_published(lake: dict[str, st
     audit.fast_forward()
     assert table.refresh().row_count() == 10
     assert kinds(lake)[-1] == "geometry(srid:3857)"
+
+
+@pytest.mark.parametrize("kind", ["variant", "geometry(srid:3857)", "unknown", "timestamp_ns"])
+def test_an_entry_of_glue_has_such_a_column_and_its_table_is_written_to(kind: str, tmp_path: Path) -> None:
+    """Glue's own column types have none of these: the entry has the type's name, as with Iceberg's Java library."""
+    glue = MemoryGlue()
+    catalog = glue.catalog(tmp_path)
+    sw.create(f"{DATABASE}.t", SCHEMA, catalog=catalog, format_version=3).append(rows(*range(4)))
+    told = glue.entries["t"]["Parameters"]
+    path = Path(told["metadata_location"].removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    v3.widen(metadata, kind)
+    wider = path.with_name(f"00009-{path.name[6:]}")
+    wider.write_text(json.dumps(metadata))
+    glue.edit("t", Parameters=told | {"metadata_location": wider.as_uri()})
+    table = sw.open(f"{DATABASE}.t", catalog=catalog)
+    for outcome in ("committed", "already_committed"):
+        assert table.append(rows(10), key="ten", schema_mode="merge").outcome == outcome
+    table.delete("id = 1 or id = 2")
+    found = table.refresh().rows(where="true", columns=["id"])["id"].to_pylist()
+    assert sorted(found) == [0, 3, 10]
+    entered = {one["Name"]: one["Type"] for one in glue.entries["t"]["StorageDescriptor"]["Columns"]}
+    assert entered == {"id": "bigint", "v": "string", "x": kind}

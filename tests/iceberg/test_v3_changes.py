@@ -472,6 +472,36 @@ def test_a_column_of_unknown_type_is_null_and_in_no_file(
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_a_default_stays_where_rows_are_written_again(
+    properties: dict[str, str], lake: dict[str, str]
+) -> None:
+    """Rows of before have the initial default also in files that have the column now; new rows get the other one."""
+    made(lake, properties=properties).append(rows(*range(5)))
+    v3.add_column(lake, "int", column="n", **{"initial-default": 7, "write-default": 8})
+    table, known = opened(lake), dict.fromkeys(range(5), 7)
+    oracle = Oracle(table)
+
+    def check(**of: Any) -> None:
+        oracle.after(**of)
+        found = table.rows(where="true", columns=["id", "n"]).to_pylist()
+        assert {row["id"]: row["n"] for row in found} == known
+
+    table.delete("id = 1")
+    del known[1]
+    check(gone=[1])
+    table.overwrite(rows(9), where="id = 2 or id = 9")
+    del known[2]
+    known[9] = 8
+    check(gone=[2], new=[9])
+    table.apply_changes([{**change, "n": None} for change in changes(3)], **APPLY)
+    known[3] = None
+    check(changed=[3])
+    table.maintain()
+    check()
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", ["timestamp_ns", pytest.param("timestamptz_ns", marks=pytest.mark.long)])
 @pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
 def test_nanoseconds_stay_where_rows_are_written_again(

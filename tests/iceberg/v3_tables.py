@@ -87,16 +87,17 @@ def add_column(
     properties: dict[str, str], kind: str, name: str = NAME, *, column: str = "x", **more: Any
 ) -> None:
     """Add a column of a type, with a default if one is given."""
+    edit(properties, lambda metadata: widen(metadata, kind, column, **more), name)
 
-    def change(metadata: dict[str, Any]) -> None:
-        latest = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
-        number = metadata["last-column-id"] + 1
-        field = {"id": number, "name": column, "required": False, "type": kind, **more}
-        fresh = max(one["schema-id"] for one in metadata["schemas"]) + 1
-        metadata["schemas"].append({**latest, "schema-id": fresh, "fields": [*latest["fields"], field]})
-        metadata.update({"current-schema-id": fresh, "last-column-id": number})
 
-    edit(properties, change, name)
+def widen(metadata: dict[str, Any], kind: str, column: str = "x", **more: Any) -> None:
+    """Give metadata a schema with one more column, which is the current one."""
+    latest = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
+    number = metadata["last-column-id"] + 1
+    field = {"id": number, "name": column, "required": False, "type": kind, **more}
+    fresh = max(one["schema-id"] for one in metadata["schemas"]) + 1
+    metadata["schemas"].append({**latest, "schema-id": fresh, "fields": [*latest["fields"], field]})
+    metadata.update({"current-schema-id": fresh, "last-column-id": number})
 
 
 # --- deletion vectors --------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from safewrite.iceberg.write.tasks import IcebergFiles
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.audit import accounting
 from safewrite.medallion.tables.engine import by_executors
+from tests.iceberg import v3_tables as v3
 from tests.medallion import test_tasks
 from tests.medallion.test_jobs import set_in
 from tests.medallion.test_silver_tasks import COLUMNS, FILES, RULES, Sent, Source
@@ -92,6 +93,38 @@ def test_the_same_files_give_the_same_tables_and_receipts(
     pipeline.places.work = by_executors(Sent())
     assert [(one.flaws, one.error) for one in verify(pipeline)] == [([], None)]
     assert "this process does" not in caplog.text
+
+
+def test_tables_that_become_of_version_3_between_runs_are_written_and_rows_keep_their_ids(
+    twins: Callable[..., Twin],
+) -> None:
+    """Bronze and silver, upgraded as Spark does it; the run after gives ids, and the next ones carry them."""
+    twin = twins({"kind": "csv", "header": True, "change_seq": "seq"}, {"id": "int64", "name": "string"})
+    twin.put("shop/orders/LOAD00000001.csv", b"id,name\n1,a\n2,a\n3,a\n")
+    assert twin.same().ok
+    jobs = (twin.plain, twin.tasks)
+    for job in jobs:
+        for layer in ("bronze.orders", "silver.orders"):
+            v3.upgrade(job.config["catalog"], layer)
+    twin.put("shop/orders/20261101-000000001.csv", b"Op,id,name,seq\nU,1,b,1\nI,4,b,2\n")
+    assert twin.same().ok
+
+    def silver(job: Any) -> dict[int, tuple[int | None, int]]:
+        return v3.lineage(sw.open("silver.orders", catalog=job.config["catalog"]))
+
+    before = [silver(job) for job in jobs]
+    twin.put("shop/orders/20261102-000000001.csv", b"Op,id,name,seq\nU,1,c,3\nD,2,NULL,4\n")
+    assert twin.same().ok
+    for job, known in zip(jobs, before, strict=True):
+        found = silver(job)
+        assert {number: row for number, (row, _) in found.items()} == {
+            number: row for number, (row, _) in known.items() if number != 2
+        }
+        assert None not in {row for row, _ in found.values()}
+        assert [number for number in found if found[number] != known[number]] == [1]
+        bronze = v3.lineages(sw.open("bronze.orders", catalog=job.config["catalog"]))
+        assert len({row for _, row, _ in bronze}) == len(bronze) == 7
+    assert [one.clean for one in verify(Pipeline(twin.plain.config))] == [True]
 
 
 def test_a_file_that_another_run_landed_meanwhile_is_left_out(
