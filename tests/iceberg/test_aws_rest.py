@@ -37,6 +37,8 @@ class AwsRest:
     upstream: str
     asked: list[tuple[str, str]] = field(default_factory=list)
     lost: int = 0
+    service: str = "s3tables"
+    """For which service requests are signed: ``s3tables``, or ``glue``."""
 
     def refusal(self, method: str, path: str, headers: dict[str, str], body: bytes) -> str:
         """Why a request is refused; "" where it is not."""
@@ -64,11 +66,11 @@ class AwsRest:
         kept = {name: headers[name] for name in signed.split(";") if name != "host"}
         request = AWSRequest(method, url, headers=kept, data=body, params=dict(parse_qsl(query)))
         request.context["timestamp"] = headers["x-amz-date"]
-        auth: Any = SigV4Auth(Credentials(ACCESS_KEY_ID, SECRET_ACCESS_KEY), "s3tables", REGION)
+        auth: Any = SigV4Auth(Credentials(ACCESS_KEY_ID, SECRET_ACCESS_KEY), self.service, REGION)
         expected = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
         return (
             ""
-            if (region, service, signature) == (REGION, "s3tables", expected)
+            if (region, service, signature) == (REGION, self.service, expected)
             else "The signature does not match"
         )
 
@@ -138,13 +140,14 @@ def catalog(rest: tuple[AwsRest, str], ministack: Ministack, bucket: str) -> dic
     return own | signing | keys
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("version", "service"), [(2, "glue"), (3, "s3tables"), (3, "glue")])
 def test_a_table_is_made_and_written_where_none_is_staged(
-    version: int, rest: tuple[AwsRest, str], catalog: dict[str, str]
+    version: int, service: str, rest: tuple[AwsRest, str], catalog: dict[str, str]
 ) -> None:
     """Every request is signed; of a creation whose answer was lost it is found out that it is there."""
     server, name = rest[0], f"ns_{uuid.uuid4().hex[:8]}.t"
-    server.lost = 1
+    server.lost, server.service = 1, service
+    catalog |= {"rest.signing-name": service}
     table = sw.create(name, SCHEMA, catalog=catalog, create_namespace=True, format_version=version)
     table.append([{"id": 1, "v": "a"}, {"id": 2, "v": "a"}])
     table.apply_changes([{"id": 1, "v": "b"}], keys=["id"], sequence_by=["v"])
