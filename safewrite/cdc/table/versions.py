@@ -7,10 +7,9 @@ and is a row of its own without any length where there is none.  Rows are added,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +27,19 @@ At = tuple[int, str]
 """The epoch and the position of a change."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    """A change of a key; ``new`` and ``stored`` are its row in the batch or in the table, -1 where it has none."""
+class _Event(NamedTuple):
+    """A change of a key; ``new`` and ``stored`` are its row in the batch or in the table, -1 where it has none.
+
+    ``time`` and ``ended`` are as Arrow keeps times; ``until`` and ``ended`` say where a stored version ends.
+    """
 
     at: At
     is_upsert: bool
-    time: datetime | None
+    time: int | None
     new: int = -1
     stored: int = -1
     until: At | None = None
-    """Where its stored version ends."""
+    ended: int | None = None
 
 
 def next_revision(positions: Mapping[str, int]) -> Moves:
@@ -74,39 +75,79 @@ class VersionRule:
         """The rows that come or end, and how many changes are late."""
         own, keys = self.table.own, self.keys
         refuse_unplaced(self.table, rows)
-        of_batch = _by_key(changes.select([*keys, own.epoch, own.sequence, own.from_time]), keys)
-        of_table = _by_key(rows.select([*keys, own.epoch, own.sequence, own.from_time, *_ends(own)]), keys)
+        of_batch, of_table = (
+            _by_key(_new_events(changes, deletes, own), changes, keys),
+            _by_key(_stored_events(rows, own), rows, keys),
+        )
         values = _Values(changes, rows, frozenset({*self.table.own_columns}))
         written, late = _VersionRows(own), 0
         for key, new in of_batch.items():
-            events = _stored_events(of_table.get(key, ()), own)
+            before = of_table.get(key, [])
+            if len(new) == 1 and _follows(before, new[0]):
+                written.add(key, [*before, *new])
+                continue
+            events = _told(before)
             newest = max(events, default=None)
-            for place, row in new:
-                at = row[own.epoch], row[own.sequence]
-                late += newest is not None and at < newest
-                events.setdefault(at, _Event(at, not deletes[place], row[own.from_time], new=place))
+            for event in new:
+                late += newest is not None and event.at < newest
+                events.setdefault(event.at, event)
             written.add(key, _without_copies([events[at] for at in sorted(events)], values))
         return written, late
 
 
-def _by_key(rows: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
-    """Rows and their places, by key."""
-    found: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
-    for place, row in enumerate(rows.to_pylist()):
-        found.setdefault(tuple(row[name] for name in keys), []).append((place, row))
+def _by_key(
+    events: Iterable[_Event], rows: pa.Table, keys: Sequence[str]
+) -> dict[tuple[Any, ...], list[_Event]]:
+    """Changes by the keys of their rows."""
+    found: dict[tuple[Any, ...], list[_Event]] = {}
+    for key, event in zip(
+        zip(*(rows.column(name).to_pylist() for name in keys), strict=True), events, strict=True
+    ):
+        found.setdefault(key, []).append(event)
     return found
 
 
-def _stored_events(rows: Iterable[tuple[int, Mapping[str, Any]]], own: OwnNames) -> dict[At, _Event]:
-    """The changes of a key that a table's versions tell of."""
-    found: dict[At, _Event] = {}
-    ends: dict[At, datetime | None] = {}
-    for place, row in rows:
-        at = row[own.epoch], row[own.sequence]
-        until = None if row[own.until] is None else (row[own.until_epoch], row[own.until])
-        found[at] = _Event(at, until != at, row[own.from_time], stored=place, until=until)
-        if until is not None:
-            ends[until] = row[own.until_time]
+def _new_events(changes: pa.Table, deletes: npt.NDArray[np.bool_], own: OwnNames) -> Iterator[_Event]:
+    """The changes of a batch."""
+    times = _times(changes, own.from_time, own)
+    for place, (at, goes, time) in enumerate(
+        zip(_places(changes, own.epoch, own.sequence), deletes.tolist(), times, strict=True)
+    ):
+        yield _Event(at, not goes, time, place)
+
+
+def _stored_events(rows: pa.Table, own: OwnNames) -> Iterator[_Event]:
+    """The changes that made a table's versions; a delete is one that ends where it began."""
+    times, ended = _times(rows, own.from_time, own), _times(rows, own.until_time, own)
+    begun, ends = _places(rows, own.epoch, own.sequence), _places(rows, own.until_epoch, own.until)
+    for place, (at, time, end, end_time) in enumerate(zip(begun, times, ends, ended, strict=True)):
+        until = None if end[1] is None else end
+        yield _Event(at, until != at, time, -1, place, until, end_time)
+
+
+def _places(rows: pa.Table, epoch: str, sequence: str) -> Iterator[tuple[int, Any]]:
+    return zip(rows.column(epoch).to_pylist(), rows.column(sequence).to_pylist(), strict=True)
+
+
+def _times(rows: pa.Table, name: str, own: OwnNames) -> list[int | None]:
+    """Times as Arrow keeps them, all in the unit of the beginnings: Python's own cost several times as much."""
+    kind = rows.schema.field(own.from_time).type
+    found: list[int | None] = rows.column(name).cast(kind).cast(pa.int64()).to_pylist()
+    return found
+
+
+def _follows(stored: Sequence[_Event], event: _Event) -> bool:
+    """Whether a change is the first of its key, or comes behind the only one, which has a version without an end: as nearly all do."""
+    if not stored:
+        return True
+    (before, *more) = stored
+    return not more and before.until is None and before.at < event.at and not _is_copy(before, event)
+
+
+def _told(stored: Iterable[_Event]) -> dict[At, _Event]:
+    """The changes of a key that its versions tell of: what ended one without a version of its own is a delete."""
+    found = {event.at: event for event in stored}
+    ends = {event.until: event.ended for event in stored if event.until is not None}
     return {at: _Event(at, False, time) for at, time in ends.items()} | found
 
 
@@ -195,10 +236,14 @@ class _VersionRows:
         """Those rows, each with where it ends."""
         taken = rows.take(pa.array([place for place, _ in ends], pa.int64()))
         ended = [(None, None, None) if one is None else (*one.at, one.time) for _, one in ends]
+        unit = taken.schema.field(self.own.from_time).type
         for number, name in enumerate(_ends(self.own)):
             place = taken.schema.get_field_index(name)
             kind = taken.schema.field(place)
-            taken = taken.set_column(place, kind, pa.array([one[number] for one in ended], kind.type))
+            made = pa.array(
+                [one[number] for one in ended], unit if name == self.own.until_time else kind.type
+            )
+            taken = taken.set_column(place, kind, made.cast(kind.type))
         return taken
 
 
