@@ -76,7 +76,7 @@ def net_of_all(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Chang
     return went, came
 
 
-HISTORIES, PIECE, AT_ONCE = 200, 25, 4
+HISTORIES, PIECE, AT_ONCE = 200, 8, 4
 """Random histories of each format, in pieces that take some minutes; Spark plans so many statements at once."""
 PIECES = range(0, HISTORIES, PIECE)
 VECTORS = ", 'delta.enableDeletionVectors' = 'true'"
