@@ -43,13 +43,17 @@ class Oracle:
 
     def __init__(self, table: IcebergTable) -> None:
         self.table = table
-        self.known = v3.lineage(table)
+        self.known = self.found()
+
+    def found(self) -> dict[int, tuple[int | None, int]]:
+        """The rows of the branch that the table is open on."""
+        return v3.lineage(self.table, self.table.refresh().version)
 
     def after(
         self, *, gone: Iterable[int] = (), new: Iterable[int] = (), changed: Iterable[int] = ()
     ) -> None:
         """Look at the table: rows went, came and changed; all others are what they were."""
-        found = v3.lineage(self.table)
+        found = self.found()
         metadata: Any = self.table.iceberg.metadata
         sequence, before = metadata.last_sequence_number, {row for row, _ in self.known.values()}
         left = {number: of for number, of in self.known.items() if number not in {*gone}}
@@ -164,6 +168,33 @@ def test_rows_that_change_by_key_keep_their_row_ids(properties: dict[str, str], 
     oracle.after(changed=[2, 6], new=[30])
     table.apply_changes([{"id": 2, "v": "f"}], keys=["id"], sequence_by=["v"], full_refresh=True)
     oracle.after(gone=[*oracle.known], new=[2])
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["rewritten", "marked"])
+def test_rows_of_branches_keep_their_row_ids(properties: dict[str, str], lake: dict[str, str]) -> None:
+    """What one branch takes away or changes stays in the other as it was, and ids that one gives the other never has."""
+    made(lake, properties=properties).append(rows(*range(6)))
+    table, audit = opened(lake), opened(lake, branch="audit")
+    main, branch = Oracle(table), Oracle(audit)
+    audit.append(rows(10, 11))
+    branch.after(new=[10, 11])
+    table.append(rows(12))
+    main.after(new=[12])
+    audit.delete("id = 1 or id = 10")
+    branch.after(gone=[1, 10])
+    table.apply_changes([*changes(1, 2, 20), *changes(3, gone=True)], **APPLY)
+    main.after(changed=[1, 2], gone=[3], new=[20])
+    audit.apply_changes([*changes(2, 11, 21), *changes(4, gone=True)], **APPLY)
+    branch.after(changed=[2, 11], gone=[4], new=[21])
+    audit.maintain()
+    branch.after()
+    table.overwrite(rows(5), where="id = 5")
+    main.after(gone=[5], new=[5])
+    main.after()
+    branch.after()
+    given = [{row for row, _ in one.known.values()} for one in (main, branch)]
+    assert given[0] & given[1] == {0, 2}
 
 
 @pytest.mark.usefixtures("way")
