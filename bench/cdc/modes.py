@@ -96,9 +96,10 @@ def events_of(
         passes: the filter.  A row that does not pass is a delete from there on, and nothing at all of a log.
     """
     found = []
-    for row in topic.to_pylist():
-        if row["topic"].rpartition(".")[2] != table.name or row["value"] is None:
-            continue
+    is_its = pc.and_(
+        pc.ends_with(topic.column("topic"), f".{table.name}"), pc.is_valid(topic.column("value"))
+    )
+    for row in topic.filter(is_its).select(["partition", "offset", "value"]).to_pylist():
         payload = json.loads(row["value"])
         payload = payload.get("payload", payload)
         if (op := _OPS.get(payload.get("op"))) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from bench.cdc.modes import SETTINGS, Mode
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.status import status
 from safewrite.cdc.table.by_tasks import ExecutorWork, TooMuchHereError
@@ -18,11 +20,12 @@ from safewrite.changes.members.table_chunks import UnfitError
 from tests.cdc.jobs import Job, Source, cut
 from tests.cdc.on_executors import Executors
 from tests.cdc.test_by_tasks import by_executors, job_of, told
+from tests.cdc.test_history import late_changes
 
 
-def by_lot(draw: random.Random) -> Any:
-    """Executors for about half of the batches."""
-    executors = Executors()
+def by_lot(draw: random.Random, *, lost: frozenset[int] = frozenset()) -> Any:
+    """Executors for about half of the batches; they go before these of their jobs."""
+    executors = Executors(lost)
     return lambda records: executors.work(records) if draw.random() < 0.5 else ExecutorWork.here(records)
 
 
@@ -47,6 +50,35 @@ def test_a_job_that_changes_its_mind_lands_what_one_does_that_does_not(
     assert told(lines[0]) == told(lines[1])
     found = status(other.landing(), other.read("job_ledger", "cdc"))
     assert found.to_dict()["engine"] == f"batch {len(batches) - 1}, by lot"
+    landed = by_executors(lines[1]).values()
+    assert 0 < sum(one for one, _ in landed) < sum(all_of for _, all_of in landed)
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [("history", "delta"), ("append", "iceberg"), ("marked", "delta"), ("history", "iceberg")],
+)
+def test_tables_of_every_mode_are_the_same_whoever_lands_a_batch(
+    tmp_path: Path, mode: Mode, form: str
+) -> None:
+    """Late changes and copies among them; executors go with their rows now and then."""
+    late = {} if mode == "append" else {"all_late": "count"}
+    records = [replace(one, partition=json.loads(one.key or b"")["id"] % 2) for one in late_changes(5, 60)]
+    batches, found, lines = cut(records, 9), list[Any](), list[Any]()
+    for name, work in (
+        ("plain", ExecutorWork.here),
+        ("other", by_lot(random.Random(8), lost=frozenset({3, 7}))),
+    ):
+        (tmp_path / name).mkdir()
+        job = Job(tmp_path / name, [{"table": "a", **late, **SETTINGS[mode]}], form)
+        landing = job.landing()
+        lines.append(
+            [line for at, one in enumerate(batches) for line in landing.land(job.batch(one, at), work)]
+        )
+        found.append(sorted(job.read("a").to_pylist(), key=str))
+        assert job.verdict().faults == ()
+    assert found[0] == found[1]
+    assert told(lines[0], form) == told(lines[1], form)
     landed = by_executors(lines[1]).values()
     assert 0 < sum(one for one, _ in landed) < sum(all_of for _, all_of in landed)
 
