@@ -30,7 +30,7 @@ def rows(place: Place) -> pa.Table:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_kills_of_executors_lose_no_row_and_name_no_file_twice(tmp_path: Path, kind: str) -> None:
     place, draw = Place(kind, tmp_path / "place"), random.Random(1)
-    place.fill(60, 4)
+    place.fill(60, 8)
     before, kills, ends = rows(place), list[bool](), threading.Event()
     with Cluster(tmp_path, 2, "2g") as cluster, Driver(place, "spark", cluster) as driver:
 
@@ -47,5 +47,5 @@ def test_kills_of_executors_lose_no_row_and_name_no_file_twice(tmp_path: Path, k
             ends.set()
             killing.join()
     assert any(kills)
-    assert report["groups"] > 0
+    assert report["groups"] > 0, report
     assert rows(place).equals(before)
