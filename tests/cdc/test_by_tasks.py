@@ -18,6 +18,7 @@ from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.table.by_tasks import TASKS_EACH
 from safewrite.cdc.table.decode_task import DecodeTask
+from safewrite.cdc.table.table_batch import TableBatch
 from safewrite.engine.local import LocalEngine
 from tests.cdc.events import event, postgres, record
 from tests.cdc.jobs import Job, Rows, Source, change, cut
@@ -262,6 +263,54 @@ def test_tasks_pass_over_records_that_have_landed_before(
     assert all(0 < line.earlier < line.records for line in of_tables if line.batch == 2)
     if there:
         assert all(one == all_of for one, all_of in by_executors(lines).values())
+
+
+COUNTED_AGAIN: list[dict[str, Any]] = [
+    {},
+    {"mode": "append", "metadata": {"op": "op"}},
+    {"mode": "history"},
+    {"deleted_column": "gone"},
+    {"sequence": "precombine", "precombine_key": ["n"]},
+]
+
+
+@pytest.mark.parametrize(
+    "how", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, len(COUNTED_AGAIN)))]
+)
+def test_a_batch_that_was_committed_whole_is_counted_again_by_tasks(
+    tmp_path: Path, how: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver dies before the ledger.  The lines say what those of a driver that lives say, and no table is written to."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    source, found = Source(31), []
+    batches = [source.run(20), source.run(40)]
+    batches[1].append(record(b"\xff poison", b"k", offset=0, partition=2))
+    bad = event("u", {"id": 1, "n": "none"}, source=postgres(999, "a"))
+    move = event("u", {"id": 78, "n": 1}, {"id": 77, "n": 1}, source=postgres(1000, "a"))
+    idle = event("d", None, {"id": 9999}, source=postgres(1001, "a"))
+    batches[1] += [
+        record(given, {"id": key}, offset=at, partition=2)
+        for at, (given, key) in enumerate([(bad, 1), (move, 78), (idle, 9999)], 1)
+    ]
+    for name in ("one", "two"):
+        job = Job(tmp_path / name, [{"table": one, **COUNTED_AGAIN[how]} for one in "abc"], schemas=True)
+        work = work_of(Executors())
+        job.landing().land(job.batch(batches[0]), work)
+        if name == "two":
+            dying = job.landing()
+            dying.ledger.write = lambda *given: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+            with pytest.raises(ZeroDivisionError):
+                dying.land(job.batch(batches[1], 1), work)
+            again = job.landing()
+            monkeypatch.setattr(TableBatch, "prepared", lambda *given: 1 / 0)
+            lines = again.land(job.batch(batches[1], 1), work)
+            assert all(one == all_of for one, all_of in by_executors(lines).values())
+        else:
+            lines = job.landing().land(job.batch(batches[1], 1), work)
+        found.append((told([line for line in lines if line.table]), len(job.letters())))
+        assert job.verdict().faults == ()
+    assert found[0] == found[1]
 
 
 @pytest.mark.long

@@ -197,6 +197,18 @@ def test_a_table_without_the_column_has_no_value_of_it(
     assert not job.verdict().faults
 
 
+def test_a_new_column_that_no_change_lacks_leaves_changes_with_executors(tmp_path: Path) -> None:
+    """The source left out the value of another one, which the table has; the column that is new comes whole."""
+    job = Job(tmp_path, [{"table": "a"}])
+    landing, work = job.landing(), work_of(Executors())
+    landing.land(job.batch([change("c", "a", 1, row(1, "first"), lsn=1, offset=0)], 0), work)
+    lacks = change("u", "a", 1, row(1, n=5) | {"more": "new"}, lsn=2, offset=1)
+    lines = landing.land(job.batch([lacks], 1), work)
+    assert [line.by_executors for line in lines if line.table] == [1]
+    assert job.rows("a") == {1: row(1, "first", 5) | {"more": "new"}}
+    assert job.verdict().faults == ()
+
+
 @pytest.mark.sweep("iceberg")
 def test_a_truncate_ends_what_is_known_of_a_row(job: Job) -> None:
     job.land(change("c", "a", 1, row(1, "before"), lsn=1, offset=0))

@@ -119,6 +119,8 @@ class KeyMoves:
         columns: Iterable[str],
         truncated: Iterable[str],
         read: Read,
+        *,
+        again: bool = False,
     ) -> FollowedKeys:
         """What the keys come to.
 
@@ -126,6 +128,7 @@ class KeyMoves:
             columns: of the table and of the batch.
             truncated: the positions at which the table is emptied.
             read: the table's rows, as they are before the batch.
+            again: the batch has landed already, and only the rows under new keys are wanted that it brought.
         """
         asked = {place: self.takers[place] for place in self.asked}
         if not asked:
@@ -136,7 +139,7 @@ class KeyMoves:
         made, lacked = ChangeRows(keys, rows), {place: row.lacks for place, row in asked.items()}
         count = len(rows)
         looked = UnavailableValues(table, made, columns, read)
-        looked.follow_keys([*asked.values()])
+        looked.follow_keys([*asked.values()], again=again)
         filled = {
             place: Filled({name: row.values[name] for name in lacked[place] if name not in row.lacks}, row.lacks)
             for place, row in asked.items()

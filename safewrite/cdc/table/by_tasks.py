@@ -191,7 +191,7 @@ class SharesOfBatch:
         take: Callable[[Mapping[str, str]], None],
     ) -> dict[str, BaseException]:
         """See :meth:`TaskLanding.commit`."""
-        shares = [one for one in shares if one.report.rows]
+        shares = [one for one in shares if one.report.rows and not one.is_landed]
         if not shares:
             return {}
         of_batch = self.batch.number, sum(one.report.records for one in shares), len(shares)
@@ -375,7 +375,7 @@ class TaskLanding:
             self.router,
             config.job,
             config.decimals,
-            tuple(batch.ranges),
+            dict(batch.ranges),
             dict(self.views),
             dict(self.unreached),
             duckdb_version(),

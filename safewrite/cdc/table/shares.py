@@ -20,7 +20,7 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.connect.logical_types.declared import DecimalMode
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.records.batch import Partition, by_place
+from safewrite.cdc.records.batch import Partition, Ranges, by_place
 from safewrite.cdc.records.change import DeadLetter, Op, SourceTable
 from safewrite.cdc.records.change_set import OP as CHANGE_OP
 from safewrite.cdc.records.change_set import ChangeSet, ColumnBatch
@@ -98,10 +98,18 @@ class ShareReport:
     """What is known of changed keys."""
     lacking: bool = False
     """Whether a row lacks a value that the table is to put in."""
+    left_out: frozenset[str] = frozenset()
+    """The columns whose values the source left out of a row."""
     narrow: frozenset[str] = frozenset()
     """Columns of the table with values that only a wider type takes."""
     earlier: int = 0
     """How many of the records the table has already, by its positions: nothing else is of them."""
+    is_again: bool = False
+    """Whether the table has all records of the batch by its positions: they are here to be counted again, and none went on."""
+    ranked: int = 0
+    """How many rows are deletes whose place was looked for then."""
+    deletes: int = 0
+    """How many rows are deletes, of a table that keeps versions."""
     given: ChangeSet | None = None
     """The changes, where the task was in the driver's process: what must land in one part is not decoded again."""
 
@@ -117,12 +125,13 @@ class ShareReport:
 
     def add(self, other: ShareReport) -> None:
         """Take in what another task says."""
-        for name in ("records", "changes", "rows", "one_by_one", "ignored", "earlier"):
+        for name in ("records", "changes", "rows", "one_by_one", "ignored", "earlier", "ranked", "deletes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dead += other.dead
         self.truncates += other.truncates
         self.moves.add(other.moves, self.key_values, other.key_values)
         self.lacking |= other.lacking
+        self.left_out |= other.left_out
         self.narrow |= other.narrow
         self.sources.update(other.sources)
         self.topics |= other.topics
@@ -148,6 +157,14 @@ class ShareReport:
         if self.table.expressions and self.moves.asked:
             return f"{OF_SQL}, and a key changed by two events that did not come together"
         return None
+
+    def taken(self, found: sw.Table) -> int:
+        """How many rows of changed keys an attempt before took to their new keys."""
+
+        def read(wanted: Sequence[Key]) -> Sequence[Mapping[str, Any]]:
+            return rows_with(found, self.keys, wanted)
+
+        return len(self.moves.followed(self.table, self.keys, (), (), read, again=True).rows)
 
     def follow(self, found: sw.Table | None, parts: int) -> tuple[Mapping[int, Filled], Sequence[Dealt], int]:
         """Take in the rows that changed keys have in no task: values of inserts by their places, and rows under new keys.
@@ -201,7 +218,7 @@ class Sharing:
     router: Router
     job: str
     decimals: DecimalMode | None
-    partitions: tuple[Partition, ...]
+    ranges: Ranges
     views: Mapping[str, TableView]
     unreached: Mapping[str, str]
     duckdb: str | None = None
@@ -213,7 +230,7 @@ class Sharing:
 
     @cached_property
     def _by_place(self) -> Mapping[tuple[str, int], Partition]:
-        return by_place(self.partitions)
+        return by_place(self.ranges)
 
     @cached_property
     def _names(self) -> Mapping[tuple[str, int], str]:
@@ -235,7 +252,8 @@ class Sharing:
             UnfitError: they must all be in one part.
         """
         view = self.view_of(table)
-        new = self._new(table, view, given)
+        is_again = self._is_again(table, view)
+        new = self._new(table, view, given, is_again=is_again)
         changes, strange = self._own(table, view, new)
         boundary = SnapshotBoundary.of(self._by_place, self.job, table, view.positions)
         rules = ColumnRules(table, view.schema, self.decimals, view.row_rules.fill_names)
@@ -243,12 +261,13 @@ class Sharing:
         rows = made.rows
         first = task * _TASK_PLACES - _TASK_PLACES // 2
         placed = [*zip(range(first, first + len(rows.rows)), rows.rows, strict=True)]
-        if any(needs_rank(table, row) for row in rows.rows):
+        ranked = sum(needs_rank(table, row) for row in rows.rows)
+        if ranked and not is_again:
             raise UnfitError("the place of deletes is looked for in the table (precombine_key)")
-        lacks = any(row.lacks for row in rows.rows)
-        if table.expressions and lacks:
+        left_out = frozenset[str]().union(*(row.lacks for row in rows.rows))
+        if table.expressions and left_out:
             raise UnfitError(f"{OF_SQL}, and its source left values out")
-        if any(not view.row_rules.names.isdisjoint(row.lacks) for row in rows.rows):
+        if not view.row_rules.names.isdisjoint(left_out):
             raise UnfitError("its source left values out that a rule of the table reads")
         marks = table.deleted_column is not None and any(row.op is Op.DELETE for row in rows.rows)
         if marks and view.row_rules:
@@ -298,12 +317,18 @@ class Sharing:
                 parts[-1].hashes if one_by_one else None,
                 partial(_of_keys, projected, again),
             ),
-            lacks or marks,
+            bool(left_out) or marks,
+            left_out,
             earlier=given.records - new.records,
             narrow=narrow,
+            is_again=is_again,
+            ranked=ranked,
+            deletes=_deletes_of(rows) if table.has_versions else 0,
         )
         if misfits and share.moves.takers:
             raise UnfitError("a key changed, and other values do not fit")
+        if is_again:
+            return share, iter(())
         if table.is_appended:  # rows have no keys: those of a task stay together
             return share, (kept_together(table.name, one.rows, task, view.parts) for one in parts)
         return share, (dealt(table.name, one.rows, one.hashes, view.parts) for one in parts)
@@ -327,15 +352,23 @@ class Sharing:
         wide = {name: fit.wider[name].type for name in found.narrow}
         return {**fit.types, **wide}, found.letters, found.narrow
 
-    def _new(self, table: TargetTable, view: TableView, given: ChangeSet) -> ChangeSet:
-        """The changes that the table does not have by its positions."""
+    def _is_again(self, table: TargetTable, view: TableView) -> bool:
+        """Whether the table has all records of the batch by its positions; what SQL makes of them is not counted again by tasks."""
+        if self.look is not None or table.expressions:
+            return False
+        return all(
+            view.positions.get(where.name(self.job), 0) >= one.end for where, one in self.ranges.items()
+        )
+
+    def _new(self, table: TargetTable, view: TableView, given: ChangeSet, *, is_again: bool) -> ChangeSet:
+        """The changes that the table does not have by its positions, or all of them where they are counted again."""
         if table.name in self.unreached:
             raise UnfitError(self.unreached[table.name])
         if table.expressions and (version := duckdb_version()) != self.duckdb:
             raise UnfitError(
                 f"{OF_SQL}, and executors have {'no DuckDB' if version is None else f'DuckDB {version}'}, the driver {self.duckdb}"
             )
-        if self.look is not None:
+        if self.look is not None or is_again:
             return given
         ends = {place: view.positions.get(name, 0) for place, name in self._names.items()}
         return given.since(ends)
@@ -349,6 +382,12 @@ class Sharing:
         if origin.source is not None and not origin.is_recorded and {*sources} != {origin.source}:
             raise UnfitError("it has records of several sources, and none is recorded yet")
         return origin.split(given)
+
+
+def _deletes_of(rows: ChangeRows) -> int:
+    """How many rows are deletes."""
+    by_columns = sum(pc.sum(pc.equal(one.operations, "d")).as_py() or 0 for one in rows.projected)
+    return by_columns + sum(row.op is Op.DELETE for row in rows.rows)
 
 
 def _has_deletes(rows: ChangeRows) -> bool:

@@ -21,7 +21,7 @@ from safewrite.cdc.records.change import NOBODY_HAS, DeadLetter, Op, left_out
 from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.routing.refusals import refuse_key_in_order, refuse_other_key, refuse_other_rows
 from safewrite.cdc.routing.table_source import TableSource
-from safewrite.cdc.rows.ranking import rank
+from safewrite.cdc.rows.ranking import needs_rank, rank
 from safewrite.cdc.rows.reset_guard import Check, check_of
 from safewrite.cdc.rows.rows import ChangeRow, ChangeRows
 from safewrite.cdc.rows.rows_by_key import rows_with
@@ -115,8 +115,9 @@ class TableBatch(TableShare):
         self._with_dead([*self.strange, *self.rows.dead])
         entry.split = self.rows.split
         if counts is not None:
-            told = counts_of_versions(frame) if self.table.has_versions else counts
-            count_again(self.table, entry, self.rows, told)
+            ends = pc.sum(pc.equal(frame.column(OP), "d")).as_py() or 0
+            told = counts_of_versions(frame.num_rows, ends) if self.table.has_versions else counts
+            count_again(self.table, entry, sum(needs_rank(self.table, row) for row in self.rows.rows), told)
         elif frame.num_rows:
             self.frame = frame
 

@@ -27,7 +27,7 @@ from safewrite.cdc.routing.table_source import TableSource, is_source_position
 from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
-from safewrite.cdc.table.ledger_counts import count_dead
+from safewrite.cdc.table.ledger_counts import count_again, count_dead, counts_of, counts_of_versions
 from safewrite.cdc.table.shares import PLACE, ROW, ShareReport, TableView
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
 from safewrite.cdc.table.version_changes import Apply, VersionDoubt
@@ -153,6 +153,8 @@ class TaskShare(TableShare):
     """Changes that are in no task: rows of changed keys."""
     late: int = 0
     """How many of these are late."""
+    is_landed: bool = False
+    """Whether the table has all of the records: they are counted, and nothing of them is committed."""
     fit: ColumnFit = field(init=False)
     sql: ChunkSql | None = None
 
@@ -180,12 +182,14 @@ class TaskShare(TableShare):
         job.refuse_other_table(table, found, positions, done)
         if view_of(name, found, positions, view.parts) != view:
             raise UnfitError("it is not as it was when its records were read")
-        if cls._has_all(found, report, batch, name):
-            raise UnfitError("an attempt before landed all of its records")
+        receipt = cls._receipt_before(job, found, report, batch)
+        if receipt is not None and (table.expressions or counts_of(receipt, table) is None):
+            raise UnfitError("an attempt before landed all of its records, and it has SQL (filter, computed)")
         refuse_other_key(table, view.keys, view.schema)
         refuse_other_rows(name, table, found, positions)
         refuse_key_in_order(table, report.keys)
-        if (why := report.unfit) is not None:
+        is_landed = report.is_again or receipt is not None
+        if not is_landed and (why := report.unfit) is not None:
             raise UnfitError(why)
         origin = TableSource.of(table, positions, report.sources)
         if origin.source is not None and not {*report.sources} <= {origin.source}:
@@ -195,8 +199,11 @@ class TaskShare(TableShare):
         entry.ignored, entry.one_by_one, entry.earlier = report.ignored, report.one_by_one, report.earlier
         made = cls(
             job, table, entry, batch, found, positions, dead=report.dead,
-            report=report, origin=origin, jobs=jobs, parts=view.parts,
+            report=report, origin=origin, jobs=jobs, parts=view.parts, is_landed=is_landed,
         )  # fmt: skip
+        if is_landed:
+            made._count_again(receipt)
+            return made
         if report.rows:
             made._make_columns()
         entry.split = report.rows - report.changes
@@ -204,10 +211,26 @@ class TaskShare(TableShare):
         return made
 
     @staticmethod
-    def _has_all(found: sw.Table | None, report: ShareReport, batch: Batch, job: str) -> bool:
-        """Whether the table has all of the records, by the commit of the same batch, whose counts are those of the ledger."""
-        may = bool(batch.replay) or report.earlier == report.records
-        return may and found is not None and found.resolve(batch.key(job, report.table.name)) is not None
+    def _receipt_before(
+        job: JobParts, found: sw.Table | None, report: ShareReport, batch: Batch
+    ) -> sw.Receipt | None:
+        """That of the commit of the same batch, where the table may have all of its records."""
+        may = bool(batch.replay) or report.is_again or report.earlier == report.records
+        return (
+            found.resolve(batch.key(job.config.job, report.table.name)) if may and found is not None else None
+        )
+
+    def _count_again(self, receipt: sw.Receipt | None) -> None:
+        """Count what has landed before: in the same batch, whose receipt this is, or in others."""
+        entry, report, found = self.entry, self.report, self.found
+        if receipt is None or found is None:
+            entry.earlier, entry.ignored, entry.one_by_one, self.dead = report.records, 0, 0, ()
+            return
+        entry.version = receipt.version
+        entry.split = report.rows - report.changes + report.taken(found)
+        count_dead(self.table, entry, report.dead)
+        versions = counts_of_versions(report.rows, report.deletes) if self.table.has_versions else None
+        count_again(self.table, entry, report.ranked, versions or counts_of(receipt, self.table) or {})
 
     def _make_columns(self) -> None:
         """Give the table the columns that the changes bring.
@@ -226,7 +249,8 @@ class TaskShare(TableShare):
         if fit.clashes:
             raise UnfitError("columns cannot be as they come")
         added, wider = fit.added(schema), [one for name, one in fit.wider.items() if name in report.narrow]
-        if found is not None and added and report.lacking:
+        keeps = report.lacking and table.deleted_column is not None
+        if found is not None and added and (keeps or any(one.name in report.left_out for one in added)):
             raise UnfitError("the source may have left out values of a column that the table does not have")
         if found is None or added or wider:
             try:

@@ -9,6 +9,7 @@ import safewrite as sw
 from safewrite.cdc.config.table_config import TargetTable
 from safewrite.cdc.records.batch import Moves
 from safewrite.cdc.rows.reset_guard import all_late_error
+from safewrite.cdc.table.ledger_counts import counts_of_versions
 from safewrite.cdc.table.versions import REVISIONS
 from safewrite.engine.abc import TaskReport
 
@@ -43,8 +44,8 @@ class VersionDoubt:
             raise all_late_error(self.table, late, is_whole=True)
 
     def counts(self) -> Mapping[str, int]:
-        """What became of the changes: each begins or ends a version, or is a copy of one that does."""
-        return {"applied": self.changes, "inserted": self.changes - self.ends, "deleted": self.ends}
+        """What became of the changes."""
+        return counts_of_versions(self.changes, self.ends)
 
 
 def only_versions_came(
