@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -192,11 +189,6 @@ def test_rows_of_branches_and_tags_have_the_ids_that_spark_alone_would_give_them
 
 
 # --- many processes -----------------------------------------------------------------------------------
-WRITERS = 20
-SPARKS = range(50, 60)
-"""Keys that Spark alone changes, in a file of their own."""
-
-
 @pytest.mark.long
 def test_twenty_processes_and_spark_leave_each_row_once_with_an_id_of_its_own(
     spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
@@ -206,15 +198,9 @@ def test_twenty_processes_and_spark_leave_each_row_once_with_an_id_of_its_own(
     properties = settings("merge-on-read") | {"format-version": "3"}
     table = lake.create(rows().schema, properties=properties)
     table.append(rows(*range(1, row_id_writer.HOT + 1)))
-    table.append(rows(*SPARKS))
-    config = {"name": lake.name, "properties": lake.properties, "table": table.uri, "writers": WRITERS}
-    told = json.dumps({**config, "folder": str(tmp_path)})
-    crowd = subprocess.Popen([sys.executable, "-m", "tests.spark.row_id_writer", told])
-    merged = 0
-    while crowd.poll() is None or not merged:
-        merged += _merged(spark, lake.sql(table), merged)
-    assert crowd.returncode == 0
-    versions = [json.loads((tmp_path / f"{writer}.json").read_text()) for writer in range(WRITERS)]
+    table.append(rows(*row_id_writer.SPARKS))
+    config = {"name": lake.name, "properties": lake.properties, "table": table.uri}
+    merged, versions = row_id_writer.beside(spark, lake.sql(table), config, tmp_path)
     table.refresh()
     metadata: Any = table.iceberg.metadata
     _check_numbers(metadata)
@@ -222,42 +208,9 @@ def test_twenty_processes_and_spark_leave_each_row_once_with_an_id_of_its_own(
         f"SELECT id, value, _row_id AS r, _last_updated_sequence_number AS s FROM {lake.sql(table)}"
     ).to_pylist()
     sequences = {one.snapshot_id: one.sequence_number for one in metadata.snapshots}
-    by_key = {row["id"]: row for row in found}
-    wanted = {
-        number: f"w{WRITERS - row_id_writer.HOT - 1 + number:03}"
-        for number in range(1, row_id_writer.HOT + 1)
-    }
-    wanted |= dict.fromkeys(SPARKS, f"merge {merged}") | {900 + number: "merge" for number in range(merged)}
-    for writer in range(WRITERS):
-        own = row_id_writer.first(writer)
-        wanted |= {own: "b", own + 3: "a", own + 4: "b"}
-        appended, changed = (sequences[versions[writer][name]] for name in ("append", "change"))
-        assert [by_key[own + at]["s"] for at in (0, 3, 4)] == [changed, appended, changed]
-        assert by_key[own]["r"] + 3 == by_key[own + 3]["r"]
-    assert {row["id"]: row["value"] for row in found} == wanted
-    assert len(found) == len(wanted) == len({row["r"] for row in found})
+    wanted = row_id_writer.check(found, merged, versions, sequences.__getitem__)
     assert max(row["r"] for row in found) < metadata.next_row_id
     assert values(table.rows(where="true")) == sorted((number, value) for number, value in wanted.items())
-
-
-def _merged(spark: Spark, name: str, before: int) -> bool:
-    """Whether Spark changed its own rows, and brought one; it may lose to others, of which nothing stays."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    source = " UNION ALL ".join(f"SELECT {number}L AS id" for number in (*SPARKS, 900 + before))
-    try:
-        spark.run(f"UPDATE {name} SET value = 'update' WHERE id IN ({', '.join(map(str, SPARKS))})")
-        spark.run(
-            f"MERGE INTO {name} AS t USING ({source}) AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET value = 'merge {before + 1}' "
-            "WHEN NOT MATCHED THEN INSERT (id, value) VALUES (s.id, 'merge')"
-        )
-    except (PySparkException, Py4JError) as error:
-        lost = ("onflict", "concurrent", "Cannot commit", "Missing required files")
-        if not any(word in str(error) for word in lost):
-            raise
-        return False
-    return True
 
 
 def _check_numbers(metadata: Any) -> None:

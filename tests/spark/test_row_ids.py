@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import deltalake
 import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.testing.crosscheck.features import check_commits
+from safewrite.testing.crosscheck.log_files import LogReader
+from tests.spark import row_id_writer
+from tests.spark.hooked import HookedTable
 from tests.spark.session import Spark
 
 TRACKED = {"enableRowTracking": "true", "enableInCommitTimestamps": "true"}
@@ -149,3 +154,49 @@ def test_rows_keep_their_ids_and_versions_as_they_do_where_spark_alone_writes(
     spark: Spark, tmp_path: Path, layout: str, frames: bool, short: bool
 ) -> None:
     program(Twins(spark, tmp_path, layout, frames=frames), short=short)
+
+
+# --- many processes -----------------------------------------------------------------------------------
+EVERYTHING = {
+    **TRACKED, "enableDeletionVectors": "true", "columnMapping.mode": "name", "checkpointPolicy": "v2", "enableChangeDataFeed": "true",
+}  # fmt: skip
+
+
+@pytest.mark.long
+def test_twenty_processes_and_spark_leave_each_row_of_a_table_with_all_features_once_with_an_id_of_its_own(
+    spark: Spark, hooked: Callable[[str], HookedTable], tmp_path: Path
+) -> None:
+    """By every verb, with upkeep, while Spark updates and merges: rows, ids, versions, times, statistics and the feed are those of one after another."""
+    there = hooked("dynamodb")
+    given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in EVERYTHING.items())
+    there.run(
+        f"CREATE TABLE {{t}} (id BIGINT, value STRING) USING delta CLUSTER BY (id) TBLPROPERTIES ({given})"
+    )
+    there.run("ALTER TABLE {t} ADD CONSTRAINT few CHECK (id < 100000 AND value <> '')")
+    place = there.place
+    opened: dict[str, Any] = {"lock_table": place.lock_table, "storage_options": dict(place.storage_options)}
+    table = sw.open(place.uri, **opened)
+    for keys in (range(1, row_id_writer.HOT + 1), row_id_writer.SPARKS):
+        table.append([{"id": number, "value": "new"} for number in keys])
+    with pytest.raises(sw.WouldAlterError, match="constraint 'few'"):
+        table.append([{"id": 1, "value": ""}])
+
+    config = {"table": place.uri, "settings": opened}
+    merged, versions = row_id_writer.beside(spark, f"delta.`{there.uri}`", config, tmp_path)
+    ids = "_metadata.row_id AS r, _metadata.row_commit_version AS s"
+    found = spark.sql(f"SELECT id, value, {ids} FROM delta.`{there.uri}`").to_pylist()
+    wanted = row_id_writer.check(found, merged, versions, lambda version: version)
+
+    by_query = deltalake.QueryBuilder().register("t", place.delta())
+    for rows_ in (table.refresh().rows(where="true"), pa.table(by_query.execute("SELECT * FROM t"))):
+        assert {row["id"]: row["value"] for row in rows_.to_pylist()} == wanted
+        assert rows_.num_rows == len(wanted)
+    for path, body in place.objects().items():
+        (tmp_path / "t" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / path).write_bytes(body)
+    check_commits(tmp_path / "t", ("row tracking", "commit times", "clustering"))
+    by_log = LogReader(tmp_path / "t")
+    types = {"id": pa.int64(), "value": pa.string()}
+    truth = sorted((number, ("text", value)) for number, value in wanted.items())
+    for reader in (by_log, by_log.fed):
+        assert sorted((int(row["id"][1]), row["value"]) for row in reader(types, None)) == truth
