@@ -18,6 +18,8 @@ from pyiceberg.table import FileScanTask, Table
 from safewrite.iceberg.catalog import addresses
 from safewrite.iceberg.catalog.addresses import TableAddress, address_of
 from safewrite.iceberg.catalog.effects import ReadRows
+from safewrite.iceberg.catalog.lending import LENT_S
+from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol.effects import Get, Ok, Put
 from tests.iceberg.tables import Warehouse, append, warehouse
@@ -137,7 +139,7 @@ def test_a_catalog_lends_again_before_its_credentials_run_out(house: Warehouse) 
     clock = mock.patch("safewrite.iceberg.catalog.addresses.time")
     with clock as time, mock.patch("safewrite.iceberg.catalog.loading.load") as load:
         load.return_value.load_table.return_value = lent
-        time.time.return_value = opened.world._lent_s + addresses.LENT_S - 1
+        time.time.return_value = opened.world._lent_s + LENT_S - 1
         opened.world.perform(Get("s3:///"))
         assert table_of(opened.head).io.properties["s3.access-key-id"] == "first"
         time.time.return_value += 2
@@ -145,6 +147,31 @@ def test_a_catalog_lends_again_before_its_credentials_run_out(house: Warehouse) 
             opened.world.perform(Get("s3:///"))
         assert table_of(opened.head).io.properties["s3.access-key-id"] == "second"
         load.assert_called_once_with("lending", uri="http://c", credential="c:s")
+
+
+def test_a_catalog_lends_again_where_a_write_takes_longer_than_its_credentials_live(house: Warehouse) -> None:
+    """Such as one whose tasks took an hour before the manifests are put; a catalog that does not answer is asked once in a while."""
+    table = _on_s3(house, {"s3.access-key-id": "first", "s3.session-token": "T"})
+    catalog = mock.Mock(spec=RestCatalog, properties={"uri": "http://c", "credential": "c:s"})
+    there = CatalogWorld(catalog, ("db", "t"))
+    there.table = table
+    lent = mock.Mock(io=PyArrowFileIO({"s3.access-key-id": "second"}))
+    with (
+        mock.patch("safewrite.iceberg.catalog.lending.time") as time,
+        mock.patch("safewrite.iceberg.catalog.world.load_table") as load,
+    ):
+        load.side_effect = [OSError("no answer"), lent]
+        begun = there._loan.begun_s
+        for passed_s, asked, key in (
+            (LENT_S - 1, 0, "first"),
+            (LENT_S + 1, 1, "first"),
+            (LENT_S + 2, 1, "first"),
+            (2 * LENT_S + 2, 2, "second"),
+            (2 * LENT_S + 3, 2, "second"),
+        ):
+            time.time.return_value = begun + passed_s
+            there.perform(Get("s3:///"))
+            assert (load.call_count, table.io.properties["s3.access-key-id"]) == (asked, key)
 
 
 def test_one_that_signs_requests_is_asked_at_once(house: Warehouse) -> None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.engine.settings_sent import travelling
+from safewrite.iceberg.catalog.lending import ACCESS_KEYS, LENT_S, lends
 from safewrite.iceberg.catalog.metadata_v3 import dumped
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld
@@ -39,10 +40,6 @@ _IN_S3 = {
 }
 """What botocore finds, and the property that says the same; of two for one property the last counts."""
 _PROFILES = ("s3.profile-name", "client.profile-name")
-_KEYS = ("s3.access-key-id", "client.access-key-id")
-_LENT = (*_KEYS, "gcs.oauth2.token", "adls.sas-token")
-LENT_S = 600.0
-"""How long credentials that a catalog lent are used; they live longer, and so clocks that differ by some minutes do no harm."""
 TABLES_MAX = 64
 
 
@@ -108,8 +105,8 @@ def address_of(head: TableVersion, catalog: Catalog) -> TableAddress | None:
     cls = type(table.io)
     if "<" in cls.__qualname__:
         return None
-    lends = _lends(catalog, table.io.properties)
-    properties = _travelling(table, cls, lends=lends)
+    lent = lends(catalog, table.io.properties)
+    properties = _travelling(table, cls, lent=lent)
     if properties is None:
         return None
     return TableAddress(
@@ -118,29 +115,19 @@ def address_of(head: TableVersion, catalog: Catalog) -> TableAddress | None:
         _without_history(table),
         (cls.__module__, cls.__qualname__),
         tuple(sorted(properties.items())),
-        {"name": catalog.name, **catalog.properties} if lends else None,
-        time.time() if lends and "s3.signer" not in properties else 0.0,
+        {"name": catalog.name, **catalog.properties} if lent else None,
+        time.time() if lent and "s3.signer" not in properties else 0.0,
     )
 
 
-def _lends(catalog: Catalog, given: Mapping[str, Any]) -> bool:
-    """Whether the catalog gives credentials for a time, or signs requests itself."""
-    from pyiceberg.catalog.rest import RestCatalog
-
-    if not isinstance(catalog, RestCatalog):
-        return False
-    own = catalog.properties
-    return "s3.signer" in given or any(given.get(name) != own.get(name) for name in _LENT)
-
-
-def _travelling(table: Table, cls: type, *, lends: bool) -> dict[str, str] | None:
+def _travelling(table: Table, cls: type, *, lent: bool) -> dict[str, str] | None:
     """The FileIO's properties, and what of this process another one may lack; None where its credentials cannot be sent."""
     texts = {name: value for name, value in table.io.properties.items() if isinstance(value, str)}
     if not cls.__module__.startswith("pyiceberg."):
         return texts
     found = {name: value for name, value in texts.items() if name.startswith(_PLACES)}
     is_s3 = table.location().partition("://")[0] in ("s3", "s3a", "s3n")
-    if not is_s3 or lends or any(name in found for name in _KEYS) or found.get("s3.anonymous") == "true":
+    if not is_s3 or lent or any(name in found for name in ACCESS_KEYS) or found.get("s3.anonymous") == "true":
         return found
     profile = next((found.pop(name) for name in _PROFILES if name in found), None)
     reached = direct(table.io, f"{table.location().rstrip('/')}/data")

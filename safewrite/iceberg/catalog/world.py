@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ from safewrite.iceberg.catalog.commit_request import CreateCall
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table
+from safewrite.iceberg.catalog.lending import Loan
 from safewrite.iceberg.catalog.metadata_files import check_writes
 from safewrite.iceberg.catalog.metadata_v3 import keeps_ids
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
@@ -116,6 +118,7 @@ class CatalogWorld(FilesWorld):
         self.identifier = identifier
         self.branch = branch
         self._one_at_a_time = _locks.of(catalog)
+        self._loan = Loan()
 
     def perform(self, effect: Effect) -> Outcome:
         match effect:
@@ -138,9 +141,21 @@ class CatalogWorld(FilesWorld):
         try:
             with self._one_at_a_time:
                 self.table = load_table(self.catalog, self.identifier)
+                self._loan = Loan()
         except Exception as error:  # noqa: BLE001 - what each means is decided in one place
             return classify_error(error)
         return Ok(head_of(self.table, self.branch))
+
+    def _file_io(self) -> FileIO:
+        """As before; what the catalog lent it is asked for again in time, for a write may take longer."""
+        found = super()._file_io()
+        if self.table is not None and self._loan.ends(self.catalog, found.properties):
+            with (
+                self._one_at_a_time,
+                suppress(Exception),
+            ):  # the last loan may serve still; if not, requests tell
+                self.table.io = load_table(self.catalog, self.identifier).io
+        return super()._file_io()
 
     def _read_metadata(self, location: str, branch: str) -> Outcome:
         from pyiceberg.serializers import FromInputFile
