@@ -240,6 +240,62 @@ def test_files_of_snapshots_that_expired_go_and_those_of_a_tag_stay(
     assert table.rows(where="id >= 0").num_rows == 2
 
 
+NAMED = st.sampled_from(["append", "delete", "overwrite", "change", "maintain", "tag", "branch"])
+
+
+@settings(max_examples=4)
+@given(st.lists(NAMED, min_size=3, max_size=10), st.data())
+def test_every_snapshot_that_is_kept_reads_as_before(
+    tmp_path_factory: pytest.TempPathFactory, history: list[str], draw: st.DataObject
+) -> None:
+    """By name or by age: on the main branch, on others and under tags; some snapshots expire in between."""
+    place = tmp_path_factory.mktemp("t")
+    catalog = SqlCatalog("local", uri=f"sqlite:///{place}/c.db", warehouse=place.as_uri())
+    properties = {"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
+    schema = pa.schema({"id": pa.int64(), "at": pa.int64()})
+    table = sw.create("db.t", schema, catalog=catalog, create_namespace=True, properties=properties)
+    table.append([{"id": 0, "at": 0}])
+    for number, what in enumerate(history, 1):
+        rows = [{"id": number * 10 + one, "at": number} for one in range(3)]
+        if what == "tag":
+            catalog.load_table("db.t").manage_snapshots().create_tag(table.version, f"t{number}").commit()
+        elif what == "branch":
+            sw.open("db.t", catalog=catalog, branch="other").append(rows)
+        elif what == "delete":
+            table.delete(where=[("id", ">", number * 5)])
+        elif what == "change":
+            table.apply_changes(rows, keys=["id"], sequence_by=["at"])
+        elif what == "maintain":
+            table.maintain()
+        else:
+            {"append": table.append, "overwrite": table.overwrite}[what](rows)
+        table.refresh()
+    found = catalog.load_table("db.t")
+    named = {one.snapshot_id for one in found.metadata.refs.values()}
+    old = [one.snapshot_id for one in found.snapshots() if one.snapshot_id not in named]
+    if gone := [one for one in old if draw.draw(st.booleans())]:
+        found.maintenance.expire_snapshots().by_ids(gone).commit()
+    was = snapshots_of(catalog)
+    assert named <= was.keys()
+    folder = place / "db" / "t"
+    put_orphan("iceberg", folder)
+    grow_older(folder, 30)
+    removes(table.refresh())
+    let_a_day_pass(folder)
+    assert removes(table).removed["unused_files"] >= 1
+    assert snapshots_of(catalog) == was
+    catalog.engine.dispose()
+
+
+def snapshots_of(catalog: SqlCatalog) -> dict[int, list[Any]]:
+    """The rows of each snapshot that the table has, by PyIceberg."""
+    table = catalog.load_table("db.t")
+    return {
+        one.snapshot_id: sorted(table.scan(snapshot_id=one.snapshot_id).to_arrow()["id"].to_pylist())
+        for one in table.snapshots()
+    }
+
+
 def test_a_folder_with_metadata_of_another_table_is_left_alone(tmp_path: Path, catalog: SqlCatalog) -> None:
     """A table was renamed, and another one made in its place: both have files in one folder."""
     table, folder = made("iceberg", tmp_path, catalog)
