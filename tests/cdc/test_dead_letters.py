@@ -183,6 +183,31 @@ def test_a_replay_that_broke_off_is_finished_and_counts_once(
 
 
 @pytest.mark.sweep("iceberg")
+def test_a_replay_that_broke_off_still_knows_what_did_not_land(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source left out a value that nobody has; the process dies once the table has the other letter."""
+    lacks = record(
+        event("u", {"id": 9, "n": "__debezium_unavailable_value", "m": 2}, source=postgres(3, "b")),
+        {"id": 9},
+        offset=2,
+    )
+    job.tables.append({"table": "b"})
+    job.land(created(7, 0, "b", n="x", m="no number"), created(8, 1, "b", n="y", m=1), lacks)
+    assert states(job) == [(0, "waiting"), (2, "waiting")]
+    job.tables[-1]["leave_out"] = ["m"]
+    with monkeypatch.context() as patch:
+        patch.setattr(JobLedger, "write_replay", crash)
+        with pytest.raises(CrashError):
+            DeadLetters(job.landing()).replay()
+    assert set(job.rows("b")) == {7, 8}
+    found = DeadLetters(job.landing()).replay()
+    assert (found.landed, [*found.dead]) == (1, ["topic/0/2"])
+    assert states(job) == [(0, "replayed"), (2, "waiting")]
+    assert books(job)["db.b"] == (4, 2, 1)
+
+
+@pytest.mark.sweep("iceberg")
 def test_letters_of_a_batch_that_is_not_closed_are_left_alone(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
