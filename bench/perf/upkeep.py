@@ -83,9 +83,9 @@ class Lake:
 
     @property
     def catalog(self) -> dict[str, str]:
-        """The catalog of Iceberg tables."""
+        """The catalog of Iceberg tables, under the name that Spark has for it."""
         return {
-            "name": "bench",
+            "name": "lake",
             "type": "sql",
             "uri": f"sqlite:///{self.folder}/catalog.db",
             "warehouse": f"file://{self.folder}/lake",
@@ -294,7 +294,7 @@ def _java_timed(spark: Any, call: Callable[[], Any]) -> tuple[float, Any]:
 def _spark(lake: Lake) -> Any:
     from pyspark.sql import SparkSession
 
-    from safewrite.spark import configure
+    from safewrite.spark import attach, configure
 
     theirs = {
         "type": "jdbc",
@@ -303,9 +303,11 @@ def _spark(lake: Lake) -> Any:
     }
     settings = {"delta": lake.kind == "delta", "iceberg": None if lake.kind == "delta" else {"lake": theirs}}
     jars = [*sorted(JARS.glob("*.jar")), *sorted((JARS.parent / "iceberg-rest").glob("sqlite-jdbc-*.jar"))]
-    return configure(
-        SparkSession.builder.master("local[2]"), jars=jars, local_files=True, **settings
-    ).getOrCreate()
+    builder = SparkSession.builder.master("local[2]")
+    session = configure(builder, jars=jars, local_files=True, **settings).getOrCreate()
+    if lake.kind == "delta":
+        attach(session)
+    return session
 
 
 def _rows(number: int, count: int) -> pa.Table:
