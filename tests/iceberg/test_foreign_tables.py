@@ -474,3 +474,51 @@ def test_resolve_answers_for_the_table_that_the_object_was_opened_on(tmp_path: P
     found = again.resolve("of the new one")
     assert found is not None
     assert found.rows == 1
+
+
+# --- services -----------------------------------------------------------------------------------------
+AS_MADE: dict[str, tuple[dict[str, str], str]] = {
+    # docs.aws.amazon.com/athena: querying-iceberg-creating-tables (properties that Athena sets or takes)
+    "Athena": (
+        {"write.object-storage.enabled": "true", "write.object-storage.path": "{}/data", "write.format.default": "parquet",
+         "write.parquet.compression-codec": "ZSTD", "optimize_rewrite_delete_file_threshold": "10", "vacuum_min_snapshots_to_keep": "5",
+         "vacuum_max_snapshot_age_seconds": "432000"},
+        "id",
+    ),
+    # docs.aws.amazon.com/firehose: apache-iceberg-considerations (the table is the user's; its metadata may be gzipped)
+    "Firehose": ({"write.metadata.compression-codec": "gzip", "write.metadata.delete-after-commit.enabled": "true",
+                  "write.metadata.previous-versions-max": "3"}, "id"),
+    "Redshift": ({"write.parquet.compression-codec": "snappy", "write.data.path": "{}/elsewhere"}, "id"),
+    # docs.snowflake.com: names without quotes are kept in capitals
+    "Snowflake": ({"write.target-file-size-bytes": "16777216", "write.update.mode": "merge-on-read", "write.delete.mode": "merge-on-read",
+                   "write.merge.mode": "merge-on-read"}, "ID"),
+}  # fmt: skip
+
+
+@pytest.mark.sweep("Firehose", "Redshift")
+@pytest.mark.parametrize("maker", AS_MADE)
+def test_tables_with_the_settings_of_services_are_written_as_they_are(
+    catalog: SqlCatalog, tmp_path: Path, maker: str
+) -> None:
+    """By every verb; their rows are PyIceberg's to read, their files where the table says, and its settings stay."""
+    (given, key), place = AS_MADE[maker], f"{tmp_path.as_uri()}/t"
+    settings = {name: value.format(place) for name, value in given.items()} | KEPT
+    schema = iceberg_schema(pa.schema([pa.field(key, pa.int64()), pa.field("n", pa.int64())]))
+    made = catalog.create_table("db.t", schema, place, properties=settings | {"format-version": "2"})
+
+    def some(*pairs: tuple[int, int]) -> pa.Table:
+        return pa.table({key: [one for one, _ in pairs], "n": [n for _, n in pairs]})
+
+    made.append(some(*((one, 0) for one in range(10))))
+    table = sw.open("db.t", catalog=catalog)
+    table.append(some((10, 1)))
+    table.apply_changes(some((1, 2), (11, 2)), keys=[key], sequence_by=["n"])
+    table.delete([(key, "=", 2)])
+    table.overwrite(some((3, 5)), where=[(key, "=", 3)])
+    table.maintain()
+    found = catalog.load_table("db.t")
+    rows = {row[key]: row["n"] for row in found.scan().to_arrow().to_pylist()}
+    assert rows == {one: 0 for one in range(10) if one != 2} | {1: 2, 3: 5, 10: 1, 11: 2}
+    assert settings.items() <= found.properties.items()
+    data = settings.get("write.object-storage.path") or settings.get("write.data.path")
+    assert data is None or all(task.file.file_path.startswith(data) for task in found.scan().plan_files())
