@@ -147,11 +147,18 @@ BRANCHED: list[tuple[str, str | tuple[int, ...] | None]] = [
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("by_executors", [False, True], ids=["here", "executors"])
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
 def test_rows_of_branches_and_tags_have_the_ids_that_spark_alone_would_give_them(
-    spark: Spark, lakes: Callable[[CatalogKind], Lake], mode: str
+    spark: Spark,
+    lakes: Callable[[CatalogKind], Lake],
+    mode: str,
+    by_executors: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ids are the table's, whichever branch takes them; what one branch removes stays in the other and in the tag."""
+    monkeypatch.setattr(apply_job, "FEW_ROWS", 0)  # executors get few rows, too
+    frame = spark.session.createDataFrame if by_executors else lambda given: given
     lake = lakes("sql")
     catalog = lake.closing.enter_context(closing(load(lake.name, **lake.properties)))
     found = []
@@ -165,10 +172,11 @@ def test_rows_of_branches_and_tags_have_the_ids_that_spark_alone_would_give_them
                 spark.run(f"ALTER TABLE {name} CREATE BRANCH {branch}")
             elif by_us and not (isinstance(step, str) and step not in BY_US):
                 opened = sw.open(table.uri, catalog=catalog, branch=branch)
-                if isinstance(step, tuple):
-                    opened.append(rows(*step))
-                elif step is not None:
-                    BY_US[step](opened, lambda given: given)
+                with spark.careless():
+                    if isinstance(step, tuple):
+                        opened.append(frame(rows(*step)).coalesce(1) if by_executors else rows(*step))
+                    elif step is not None:
+                        BY_US[step](opened, frame)
             elif isinstance(step, str):
                 spark.run(step.format(t=at, c=lake.name, n=table.uri))
             elif step is not None:

@@ -445,13 +445,20 @@ def written_for_iceberg(spark: Spark, root: Path, version: str, properties: dict
             assert all(b"PARQUET:field_id" in (one.metadata or {}) for one in schema), path.name
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("sql", "copy-on-write"),
+        ("rest", "copy-on-write"),
+        ("glue", "merge-on-read"),
+        ("sql", "merge-on-read"),
+    ],
+)
 def test_rows_come_and_go_beside_variants_of_iceberg_and_spark_goes_on(
-    spark: Spark, lakes: Callable[[CatalogKind], Lake], mode: str
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], kind: CatalogKind, mode: str
 ) -> None:
     """No value of the column is lost, whatever the table's mode: rows go by vectors, and upkeep leaves the files to Spark."""
-    lake = lakes("sql")
+    lake = lakes(kind)
     name = lake.new()
     there = lake.sql(name)
     modes = {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
@@ -473,6 +480,9 @@ def test_rows_come_and_go_beside_variants_of_iceberg_and_spark_goes_on(
         with pytest.raises(sw.UnsupportedTableError, match="values of x would have to be carried along"):
             table.apply_changes([{"id": 4, "seq": 9, "v": "z"}], keys=["id"], sequence_by=["seq"])
         table.maintain()
+        told = table.changes_since(-1, columns=["id", "v"]).read().to_pylist()
+        gone = {row["id"] for row in told if row["_change_type"] == "delete"}
+        assert gone == {1, 2, 3}
         found = {row["id"]: row for row in spark.sql(look_at).to_pylist()}
         kept = {number: row for number, row in before.items() if number not in {1, 2, 3}}
         assert {number: found[number] for number in kept} == kept
