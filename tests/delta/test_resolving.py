@@ -54,3 +54,38 @@ def test_a_key_whose_attempt_left_no_commit_is_not_there_where_none_is_gone(
         ledger.execute("UPDATE ledger SET key = 'killed' WHERE key = 'k3'")
     clean_up(tmp_path / "t", 0, 1)
     assert sw.open(tmp_path / "t").resolve("killed") is None
+
+
+@pytest.mark.parametrize("verb", ["append", "append_many", "apply_changes"])
+def test_what_outlives_a_lost_commit_does_not_tell_that_it_landed(tmp_path: Path, verb: str) -> None:
+    """A17: the newest commit is gone; ``_last_checkpoint`` sorts behind every version, and so may a file of anybody."""
+    path = tmp_path / "t"
+    table = sw.open(path, create=True)
+    table.append(pa.table({"id": [0], "s": [0]}), key="first")
+    table.checkpoint()  # type: ignore[attr-defined]
+
+    def write(of: sw.Table) -> str:
+        rows = pa.table({"id": [1], "s": [1]})
+        if verb == "append_many":
+            (done,) = of.append_many([("k", rows)])
+            assert not isinstance(done, Exception)
+            return done.outcome
+        if verb == "append":
+            return of.append(rows, key="k").outcome
+        return of.apply_changes(rows, keys=["id"], sequence_by=["s"], key="k").outcome
+
+    assert write(sw.open(path)) == "committed"
+    (path / "_delta_log" / "_notes").touch()
+    clean_up(path, sw.open(path).history(limit=1)[0].version)
+    assert sw.open(path).resolve("k") is None
+    assert write(sw.open(path)) == "committed"
+    assert sw.open(path).rows({"id": [1]}).num_rows == 1
+
+
+def test_a_checkpoint_of_its_own_version_tells_that_a_commit_landed(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = sw.open(path, create=True)
+    receipt = table.append(pa.table({"id": [0]}), key="k")
+    table.checkpoint()  # type: ignore[attr-defined]
+    clean_up(path, *range(receipt.version + 1))
+    assert sw.open(path).append(pa.table({"id": [0]}), key="k").outcome == "already_committed"

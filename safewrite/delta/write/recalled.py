@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from safewrite import receipt
-from safewrite.delta.log.actions import commit_path
+from safewrite.delta.log.actions import checkpoint_version_of, commit_path, version_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.abc import Write
 from safewrite.delta.write.conflicts import FINGERPRINT_OF, VERSION_OF
@@ -20,6 +20,9 @@ from safewrite.protocol.effects import Effect, Get, List, Missing, Ok, Outcome, 
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.members import Met
 from safewrite.protocol.values import LedgerRecord
+
+_LATER = 100
+"""Of so many files behind a version one at least is a commit or a checkpoint, where later ones stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,23 @@ def standing(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
 
 
 def is_cleaned_up(version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """Whether a commit that is not there was removed by log clean-up: later ones stand."""
+    """Whether a commit that is not there was removed by log clean-up: a later one stands, or a checkpoint that has it.
+
+    Other files of the log (``_last_checkpoint``, checksums) also outlive commits that were lost: they show nothing.
+    """
+    after = f"_delta_log/{version:020d}"
     later = yield from fetch_one(
-        List("_delta_log/", start_after=commit_path(version), limit=1, name="recall.list"), limits
+        List("_delta_log/", start_after=after, limit=_LATER, name="recall.list"), limits
     )
-    return isinstance(later, Ok) and bool(later.value)
+    if not isinstance(later, Ok):
+        return False
+    assert isinstance(later.value, tuple)
+    return any(_is_later(entry.path, version) for entry in later.value)
+
+
+def _is_later(path: str, version: int) -> bool:
+    of_commit, of_checkpoint = version_of(path), checkpoint_version_of(path)
+    return (of_commit or 0) > version or (of_checkpoint is not None and of_checkpoint >= version)
 
 
 # --- (app_id, version) --------------------------------------------------------------------------------
