@@ -42,6 +42,12 @@ def here(ministack: Ministack, monkeypatch: pytest.MonkeyPatch) -> Neighbourhood
     return place
 
 
+def tear(table: str) -> None:
+    """Cut the newest commit of a local table in half."""
+    newest = max((Path(table) / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:100])
+
+
 def run(*arguments: object, env: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code and everything that was printed."""
     done = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env, prog_name="safewrite")
@@ -194,11 +200,25 @@ def test_changes_are_counted_by_commit_or_printed_as_rows(local: str) -> None:
     assert run_json("changes", local, "--since", "999")[1]["error"]["kind"] == "history_gap"
 
 
+@pytest.mark.parametrize("command", ["doctor", "history", "maintain", "repair"])
+def test_a_file_is_no_table_for_any_command(command: str, tmp_path: Path) -> None:
+    (tmp_path / "orders").write_text("rows")
+    code, answer = run_json(command, tmp_path / "orders")
+    assert (code, answer["error"]["kind"]) == (2, "invalid_input")
+
+
 def test_an_age_that_is_no_number_sweeps_nothing(local: str) -> None:
     assert run("repair", local, "--sweep", "--older-than-days", "nan")[0] == 2
 
 
 # --- repair -----------------------------------------------------------------------------------------
+def test_repair_of_a_torn_log_fails_and_names_doctor(local: str) -> None:
+    tear(local)
+    code, answer = run_json("repair", local)
+    assert (code, [step["status"] for step in answer["steps"]]) == (1, ["failed"])
+    assert "Run `safewrite doctor`" in answer["steps"][0]["detail"]
+
+
 def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbourhood) -> None:
     here.vanish(2, 7, 8)
     here.spark_entry(3, here.spark_temp(3, {"add": here.data_file(9)}), complete=False)
@@ -310,6 +330,13 @@ def test_verify_exits_with_1_for_a_lost_a_doubled_and_a_torn_key(local: str, tmp
     code, answer = run_json("verify", local, "--ledger", keys_file(tmp_path, "event-1", "event-3", "event-9"))
     assert code == 1
     assert answer["examples"] == {"lost": ["event-9"], "doubled": ["event-1"], "torn": ["event-3"]}
+
+
+def test_verify_of_a_torn_log_says_what_other_commands_say(local: str, tmp_path: Path) -> None:
+    tear(local)
+    code, answer = run_json("verify", local, "--ledger", keys_file(tmp_path, "event-1"))
+    assert (code, answer["error"]["kind"]) == (1, "corrupt_log")
+    assert (code, answer) == run_json("history", local)
 
 
 @pytest.mark.parametrize("marks", ["true", "false"])

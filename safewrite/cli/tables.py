@@ -293,6 +293,8 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
         found, connection.world, arbiter=connection.arbiter, engine_version=safewrite.__version__, dry_run=dry_run
     )  # fmt: skip
     steps += forgotten_keys.finish(found, connection.world, dry_run=dry_run)
+    if found.state_error is not None and (error := look().state_error) is not None:
+        steps.append(Step("read the log", found.address.uri, "failed", error.message))
     if asked.rescue:
         found = look() if steps and not dry_run else found
         steps += repairs.rescue(

@@ -187,13 +187,13 @@ def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Con
         )
     from safewrite.stores.local import LocalObjects, SqliteLedger
 
-    _refuse_file(Path(address.uri))
+    refuse_file(Path(address.uri))
     objects = LocalObjects(address.uri)
     ledger = SqliteLedger(objects.folder / "_safewrite" / "ledger.sqlite")
     return Connection(address, "local", Arbiter(lock_table=False), World(objects, ledger=ledger, threads=1))
 
 
-def _refuse_file(folder: Path) -> None:
+def refuse_file(folder: Path) -> None:
     """Refuse a file where the table's folder, or one above it, should be."""
     for place in (folder, *folder.parents):
         try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from safewrite.arguments.options import Address, parse_address
 from safewrite.delta.arbiter import PROPERTY_LOCK_PATH, Choice, choose
+from safewrite.delta.connect import refuse_file
 from safewrite.delta.log import actions
 from safewrite.delta.log import segment as listings
 from safewrite.delta.log.actions import Commit
@@ -73,7 +74,7 @@ class Inspection:
     listed: Mapping[str, Listed] = field(default_factory=dict)
     listing: LogSegment = field(default_factory=lambda: listings.read((), whole=True))
     state: Snapshot | None = None
-    state_error: str | None = None
+    state_error: NotCommittedError | None = None
     commits: dict[int, Commit] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
     torn: dict[int, str] = field(default_factory=dict)
@@ -159,7 +160,7 @@ def inspect_table(
     lock table's writers do.
 
     Raises:
-        InvalidInputError: no address of a table.
+        InvalidInputError: no address of a table, or of a file.
         StorageError: the object store does not answer.  A lock table that does not is a finding.
     """
     address = parse_address(uri)
@@ -227,6 +228,7 @@ def _objects(
     address: Address, clock: ServerClock, options: Mapping[str, str] | None
 ) -> tuple[ObjectStore, Any]:
     if not address.is_s3:
+        refuse_file(Path(address.uri))
         return LocalObjects(address.uri), None
     from safewrite.stores.s3 import S3Objects
     from safewrite.stores.settings import encryption
@@ -252,7 +254,7 @@ def _read_log(found: Inspection) -> None:
     try:
         found.state = run(load(limits=ASKS), found.world)
     except NotCommittedError as error:
-        found.state_error = error.message
+        found.state_error = error
 
 
 def _note_commit(found: Inspection, version: int, body: bytes) -> None:

@@ -95,7 +95,6 @@ def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any
 
 def _must_exist(found: Inspection) -> None:
     if found.state is None:
-        raise TableNotFoundError(
-            found.state_error
-            or f"There is no Delta table at {found.address.uri}. Nothing was written. Check the address."
+        raise found.state_error or TableNotFoundError(
+            f"There is no Delta table at {found.address.uri}. Nothing was written. Check the address."
         )
