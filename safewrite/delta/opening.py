@@ -191,8 +191,8 @@ def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> Non
     if newest.table_id != known.table_id:
         raise ConflictError(
             f"Another table is at {uri} now (id {newest.table_id}): the one that was opened here (id {known.table_id}) "
-            "was dropped and created anew. Nothing was written into the new table. Open it again and repeat the call "
-            "with the same key.",
+            "was dropped and created anew. Nothing was written into the new table. Open it again, and look at the table before "
+            "you write.",
             kind=Kind.TABLE_REPLACED,
         )
 

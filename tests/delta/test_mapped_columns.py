@@ -374,6 +374,23 @@ def test_deleted_keys_are_remembered_when_their_column_is_renamed(tmp_path, befo
     assert again.rows(where="true").to_pylist() == [{"number": 2, "seq": 2, "v": "new", "id": "q"}]
 
 
+@pytest.mark.parametrize(
+    ("what", "today"), [("keys", {"id": "number"}), ("sequence_by", {"seq": "position"})]
+)
+def test_changes_that_name_an_old_column_are_refused_with_its_name_of_today(tmp_path, what, today):
+    columns = [
+        column(one["name"], number, one["type"], one["name"]) for number, one in enumerate(WRITTEN[:4], 1)
+    ]
+    commit(tmp_path, metadata(properties=mapped(tmp_path), columns=renamed(columns, **today)))
+    ((old, new),) = today.items()
+    with pytest.raises(
+        sw.InvalidInputError, match=f"{what}= names '{old}', and this column is called '{new}' now"
+    ):
+        sw.open(tmp_path).apply_changes(
+            [{"id": 1, "seq": 1, "v": "a", "part": None}], keys=["id"], sequence_by=["seq"]
+        )
+
+
 def test_rows_that_tasks_wrote_are_not_committed_once_another_column_has_the_name_of_theirs(tmp_path):
     """Their files have the values of a column that was dropped: all would be read as NULL."""
     root = tmp_path / "t"

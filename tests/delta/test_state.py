@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from safewrite.delta.log import actions, ranges
 from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.snapshot import load
-from safewrite.errors import InvalidInputError, Kind, StorageError
+from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, GetTail, List, Missing, Ok, Together, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
@@ -222,8 +222,10 @@ def test_an_older_version_is_read_as_it_was(at):
     assert (state.checkpoint.version if state.checkpoint else None) == (6 if at >= 6 else None)
 
 
-def test_a_version_that_does_not_exist_is_refused():
-    with pytest.raises(InvalidInputError, match="no version 10"):
+def test_of_a_version_that_the_log_lost_it_is_told_that_the_log_is_another():
+    with pytest.raises(
+        ConflictError, match=r"Version 10 of the log is gone.*look at the table before you write"
+    ):
         table_of(10).run(load(at=10))
 
 

@@ -429,7 +429,9 @@ def test_a_table_that_is_made_anew_while_an_overwrite_is_under_way_is_not_overwr
         sw.create("db.t", rows().schema, catalog=catalog).append(rows(5))
 
     table.world = At(table.world, "swap.commit", "before", anew)  # type: ignore[union-attr]
-    with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+    with pytest.raises(
+        sw.ConflictError, match="Open it again, and look at the table before you write"
+    ) as caught:
         table.overwrite(rows(9))
     assert caught.value.kind is sw.Kind.TABLE_REPLACED
     assert ids(catalog) == [5]
@@ -466,7 +468,9 @@ def test_resolve_answers_for_the_table_that_the_object_was_opened_on(tmp_path: P
     catalog.create_table("db.t", schema)
     sw.open("db.t", catalog=catalog).append([{"id": 2}], key="of the new one")
     for key in ("of the dropped one", "of the new one"):
-        with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+        with pytest.raises(
+            sw.ConflictError, match="Open it again, and look at the table before you write"
+        ) as caught:
             table.resolve(key)
         assert caught.value.kind is sw.Kind.TABLE_REPLACED
     again = sw.open("db.t", catalog=catalog)

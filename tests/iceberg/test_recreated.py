@@ -97,7 +97,9 @@ def test_nothing_is_written_into_another_table_of_the_name(lake: Warehouse, look
     for _ in range(2):
         with suppress(sw.ConflictError):
             LOOKS[look](table)
-        with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+        with pytest.raises(
+            sw.ConflictError, match="Open it again, and look at the table before you write"
+        ) as caught:
             VERBS[verb](table)
         assert caught.value.kind is sw.Kind.TABLE_REPLACED
     assert ids(lake) == [2]

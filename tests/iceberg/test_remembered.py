@@ -38,6 +38,16 @@ def test_a_streams_batch_is_recognised_after_every_old_snapshot_was_expired(plac
     assert place.ids() == once(1, 2, 4, 99)
 
 
+@pytest.mark.sweep("rest", "glue")
+def test_a_batch_that_was_never_written_is_not_called_expired(place: Place) -> None:
+    place.create(1)
+    place.open().append(rows(2), txn=("app", 5))
+    with pytest.raises(
+        sw.ReplayMismatchError, match=r"last batch is 5, and no snapshot that is kept shows these rows"
+    ):
+        place.open().append(rows(3), txn=("app", 3))
+
+
 @pytest.mark.long
 def test_a_stream_that_lost_its_checkpoint_is_told_and_loses_no_rows_in_silence(place: Place) -> None:
     """E2: its batches begin at 0 again, with other rows, under the same app id."""

@@ -107,7 +107,9 @@ def test_nothing_is_written_into_a_table_that_was_made_anew(place: Place, verb: 
     drop(place)
     by_deltalake(place, versions)
     before = place.objects("_delta_log/")
-    with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+    with pytest.raises(
+        sw.ConflictError, match="Open it again, and look at the table before you write"
+    ) as caught:
         VERBS[verb](table)
     assert caught.value.kind is sw.Kind.TABLE_REPLACED
     assert place.objects("_delta_log/") == before
@@ -207,7 +209,9 @@ def test_no_rows_of_a_table_that_was_made_anew_are_read(tmp_path: Path, read: st
     table = held(place)
     drop(place)
     by_deltalake(place, versions)
-    with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+    with pytest.raises(
+        sw.ConflictError, match="Open it again, and look at the table before you write"
+    ) as caught:
         calls[read](table)
     assert caught.value.kind is sw.Kind.TABLE_REPLACED
     with pytest.raises(sw.HistoryGapError, match="version 2 is another one than before"):

@@ -70,6 +70,8 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
             if name not in there:
+                if (now := _today(name, schema)) is not None:
+                    raise renamed(what, name, now)
                 why = (
                     "A row is found by its key"
                     if what == "keys"
@@ -85,6 +87,22 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                     f"{what}= names {name!r} of type {kind}, whose values are not equal in all engines alike (NaN, -0.0, "
                     "nested values). Nothing was written. Name columns of whole numbers, texts, decimals, dates or times."
                 )
+
+
+def renamed(what: str, name: str, now: str) -> InvalidInputError:
+    """The error for a column that another engine renamed."""
+    return InvalidInputError(
+        f"{what}= names {name!r}, and this column is called {now!r} now. Nothing was written. Name it so, in the data too; "
+        "what the table remembers of it stays."
+    )
+
+
+def _today(name: str, schema: pa.Schema) -> str | None:
+    """What a column is called whose files have the name, as those of a Delta table that was mapped after it was made."""
+    kept = ((one.metadata or {}).get(b"delta.columnMapping.physicalName") for one in schema)
+    return next(
+        (now for now, of_files in zip(schema.names, kept, strict=True) if of_files == name.encode()), None
+    )
 
 
 def loose(schema: pa.Schema) -> pa.Schema:

@@ -19,10 +19,10 @@ from safewrite.delta.log import actions, column_names, ranges, segment, stamps
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
-from safewrite.errors import InvalidInputError, StorageError, TableNotFoundError
+from safewrite.errors import StorageError, TableNotFoundError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
-from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import Backoff, Effect, Get, GetRange, GetTail, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Tail
@@ -248,7 +248,7 @@ def load(
     Raises:
         StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
             entry (A19, E8).
-        InvalidInputError: ``at`` is beyond the newest version.
+        ConflictError: kind TABLE_REPLACED; ``at`` is beyond the newest version.
         TableNotFoundError: ``at`` is given, and there is no table.
     """
     limits = limits or Limits()
@@ -277,9 +277,7 @@ def load(
                 "if the next write is to make a new one."
             )
         if state is not None and at not in {None, state.version}:
-            raise InvalidInputError(
-                f"There is no version {at}: the newest is {state.version}. Nothing was committed; name a version that exists."
-            )
+            raise replaced(at)
         return state
     raise StorageError(
         f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "

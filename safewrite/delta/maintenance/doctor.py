@@ -126,7 +126,9 @@ def _log(found: Inspection) -> Findings:
             {"versions": holes[:EXAMPLES], "count": len(holes)},
         )  # fmt: skip
     if found.state_error is not None and not found.torn and not holes:
-        yield Finding(DANGER, "unreadable_log", found.state_error.message, "Restore the log from a versioned copy.")
+        yield Finding(
+            DANGER, "unreadable_log", found.state_error.message, "Restore the log from a versioned copy."
+        )
 
 
 def _checkpoints(found: Inspection) -> Findings:

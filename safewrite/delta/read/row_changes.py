@@ -27,7 +27,7 @@ from safewrite.delta.log.replay import commits_since
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.read.added_rows import COMMITS_AT_ONCE, check_newest, check_table, file_of, time_of
 from safewrite.delta.read.files import read_files
-from safewrite.errors import HistoryGapError, InvalidInputError, Kind, StorageError, UnsupportedTableError
+from safewrite.errors import ConflictError, HistoryGapError, Kind, StorageError, UnsupportedTableError
 from safewrite.frames.parallel import all_of
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
@@ -139,7 +139,7 @@ class DeltaChanges:
             known = KnownFiles()
             try:
                 state = yield from load(at=version, limits=self.limits)
-            except InvalidInputError as error:
+            except ConflictError as error:
                 raise self.gap(f"it has no version {version}: it was set back, or is another") from error
             except StorageError as error:
                 if error.kind is not Kind.CORRUPT_LOG:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.errors import InvalidInputError
+from safewrite.changes.meaning.reading import renamed
 from safewrite.iceberg.metadata import table_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,4 @@ def check_names(spec: Spec, head: TableVersion) -> None:
             once = {one.field_id for schema in metadata.schemas for one in schema.fields if one.name == name}
             found = [now[number] for number in once if number in now]
             if len(found) == 1:
-                raise InvalidInputError(
-                    f"{what}= names {name!r}, and this column is called {found[0]!r} now. Nothing was written. Name it so, in "
-                    "the data too; what the table remembers of it stays."
-                )
+                raise renamed(what, name, found[0])

@@ -130,19 +130,19 @@ def _find_batch(head: TableVersion, write: MemberWrite, app_id: str, version: in
     if last is None or last.version < version:
         return None
     if last.version > version:
-        raise _skipped(write, f"batch {last.version} of the same app is in the table")
+        raise _skipped(write, last.version)
     if head.is_rolled_back(last.snapshot_id):
         return None  # it was rolled back, so its rows are not in the table
     keys.must_match(write.key, last.fingerprint, write.fingerprint, last.snapshot_id)
     return Met(last.snapshot_id, {"fingerprint": last.fingerprint, "rows": last.rows})
 
 
-def _skipped(write: MemberWrite, why: str) -> ReplayMismatchError:
+def _skipped(write: MemberWrite, last: int) -> ReplayMismatchError:
     assert write.txn is not None
     app_id, version = write.txn
     return ReplayMismatchError(
-        f"Batch {version} of app {app_id!r} counts as written before, for {why}, but its snapshot was expired, so "
-        "its rows cannot be compared: skipping it would lose rows, writing it could double some. Nothing was "
-        "written. If the stream's checkpoint was deleted or replaced, start it under a new app id.",
+        f"Batch {version} of app {app_id!r} counts as written before, but the app's last batch is {last}, and no snapshot "
+        "that is kept shows these rows: skipping it would lose rows, writing it could double some. Nothing was written. "
+        "If the stream's checkpoint was deleted or replaced, start it under a new app id.",
         key=write.key,
     )

@@ -57,11 +57,11 @@ def gone(in_doubt: bool) -> Exception:
 def replaced(*, in_doubt: bool) -> Exception:
     """The error for a name that another table has now."""
     text = (
-        "The table was dropped and created anew while this write was under way: the rows are not in the new "
-        "table. Open it again and call with the same key."
+        "The table that was open here was dropped and created anew: nothing of this call is in the new table. Open it again, "
+        "and look at the table before you write."
     )
     if in_doubt:
-        text += " They may have been part of the dropped one."
+        text += " What this call was to do may have been part of the dropped one."
     return ConflictError(text, kind=Kind.TABLE_REPLACED)
 
 
