@@ -190,7 +190,7 @@ def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Con
     refuse_file(Path(address.uri))
     objects = LocalObjects(address.uri)
     ledger = SqliteLedger(objects.folder / "_safewrite" / "ledger.sqlite")
-    return Connection(address, "local", Arbiter(lock_table=False), World(objects, ledger=ledger, threads=1))
+    return Connection(address, "local", Arbiter(lock_table=False), World(objects, ledger=ledger, threads=4))
 
 
 def refuse_file(folder: Path) -> None:

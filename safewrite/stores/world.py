@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
-from safewrite.boundary.turns import waiting
 from safewrite.boundary.workers import Workers
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
@@ -44,8 +43,6 @@ LEDGER_TTL_S = 14 * 24 * 3600
 
 MARK_TTL_S = 100 * 365 * 24 * 3600
 """The ledger's own record stays for as long as the ledger."""
-_AT_HAND = {fx.Now, fx.WallClock, fx.NewId}
-"""What no store is asked for."""
 _OF_LEDGER = {fx.LedgerGet, fx.LedgerIntend, fx.LedgerCommit}
 
 
@@ -78,9 +75,7 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
         while True:
             watch.asked(effect)
             try:
-                outcome = (
-                    world.perform(effect) if type(effect) in _AT_HAND else waiting(world.perform, effect)
-                )
+                outcome = world.perform(effect)
             except Exception as error:  # noqa: BLE001 - not swallowed: the generator has it
                 effect = steps.throw(error)
             else:

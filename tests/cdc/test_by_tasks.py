@@ -16,6 +16,7 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.ledger.ledger import LedgerEntry
 from safewrite.cdc.records.change import KafkaRecord
+from safewrite.cdc.table import by_tasks
 from safewrite.cdc.table.by_tasks import TASKS_EACH
 from safewrite.cdc.table.decode_task import DecodeTask
 from safewrite.cdc.table.table_batch import TableBatch
@@ -395,6 +396,7 @@ def test_the_threads_that_commit_tables_stay_from_batch_to_batch(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each new one was a connection to Spark's Java, and a thread there."""
+    by_tasks._threads_of.cache_clear()  # other tests had more tables at once, and any of their threads may come
     landing, executors, threads = job.landing(), Executors(), set[int | None]()
     apply = landing._apply
 

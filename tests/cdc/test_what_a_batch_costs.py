@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safewrite.boundary import turns
 from safewrite.changes.meaning import reading
 from safewrite.changes.meaning.memory import Memory
-from safewrite.stores.local import LocalObjects
 from tests.cdc.jobs import Job, change
 from tests.cdc.on_executors import Executors, work_of
 
@@ -96,33 +92,3 @@ def test_a_warm_batch_puts_each_key_in_two_transactions(
     monkeypatch.setattr(sqlite3, "connect", connected)
     landing.land(inserts(job, 1), work)
     assert commits == dict.fromkeys(TABLES, 2)
-
-
-def test_tables_compute_one_at_a_time_and_wait_for_the_store_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Threads that all computed took twice the CPU for twenty tables, on a machine that had nothing else to do."""
-    job, landing = landing_of(tmp_path)
-    work = work_of(Executors())
-    landing.land(inserts(job, 0), work)
-    parse, inside, most, meet = reading.parse, list[int](), list[int](), threading.Barrier(len(TABLES))
-    put = LocalObjects.put_if_absent
-
-    def computing(*given: Any) -> Any:
-        inside.append(threading.get_ident())
-        most.append(len(inside))
-        time.sleep(0.01)
-        inside.remove(threading.get_ident())
-        return parse(*given)
-
-    def together(self: LocalObjects, path: str, body: bytes) -> Any:
-        if Path(self.root).name in TABLES:
-            meet.wait(timeout=5)
-        return put(self, path, body)
-
-    monkeypatch.setattr(turns, "_PATIENCE_S", 60)
-    monkeypatch.setattr(reading, "parse", computing)
-    monkeypatch.setattr(LocalObjects, "put_if_absent", together)
-    landing.land(inserts(job, 1), work)
-    assert (meet.broken, most) == (False, [1] * len(TABLES))
-    assert {one: set(job.rows(one)) for one in TABLES} == {one: {0, 10} for one in TABLES}

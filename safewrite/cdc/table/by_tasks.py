@@ -204,10 +204,7 @@ class SharesOfBatch:
     def _prepared(self, report: ShareReport) -> TaskShare:
         assert self.sharing is not None
         view = self.sharing.view_of(report.table)
-        with self.jobs.turns.taken():
-            return TaskShare.prepared(
-                self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs
-            )
+        return TaskShare.prepared(self.landing.job, report, view, self.batch, done=self.done, jobs=self.jobs)
 
 
 @dataclass

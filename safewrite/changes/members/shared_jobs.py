@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from safewrite.boundary.turns import Turns, waiting
 from safewrite.changes.meaning.reading import check_target, loose, parsed, read_batch
 from safewrite.changes.meaning.row_rule import RowRule
 from safewrite.changes.meaning.spec import Spec
@@ -164,8 +163,6 @@ class SharedJobs(Generic[S]):
     seats: dict[str, _Seat] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
-    turns: Turns = field(default_factory=Turns, repr=False)
-    """In which the tables' threads compute."""
     _working: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +193,7 @@ class SharedJobs(Generic[S]):
     def working(self, name: str) -> Iterator[None]:
         """Work on a table, and take no part after it."""
         try:
-            with self._working, self.turns.taken():
+            with self._working:
                 yield
         finally:
             with self._changed:
@@ -215,7 +212,7 @@ class SharedJobs(Generic[S]):
             with self._changed:
                 self.seats[name].call = call
                 self._changed.notify_all()
-            waiting(call.done.wait)
+            call.done.wait()
         finally:
             self._working.acquire()
         if call.error is not None:
