@@ -22,7 +22,8 @@ class Receipt:
 
     ``version`` is the Delta version or the Iceberg snapshot id that holds the rows.  ``attempts``
     counts tries at a version number (1 without contention; 0 if the write was found already
-    committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete.
+    committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete; ``files`` is 0, too,
+    for a repeat of whose commit only the name is remembered.
     ``removed_rows`` counts the rows that this call removed; it is None where they were not counted: the write was
     committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.
     ``copied_bytes`` is the size of the files that this call wrote of rows that stay, because other rows of their old files went

@@ -45,6 +45,8 @@ SEVERAL_ADVICE = (
     "where they may be."
 )
 """What an append can do; other verbs advise otherwise."""
+_IDENTITY = b"delta.identity.start"
+"""A column of Delta that must not be NULL, whatever its schema says."""
 
 
 def conform(
@@ -176,11 +178,12 @@ def _check_fields(
                 f"Column {name!r} is not in {where} and would be dropped.{hint} Nothing was written. {advice}"
             )
     for name, field in wanted.items():
-        if name not in there and not (allow_missing and field.nullable):
-            why = "would be filled with NULL" if field.nullable else "must not be NULL"
+        may_lack = field.nullable and _IDENTITY not in (field.metadata or {})
+        if name not in there and not (allow_missing and may_lack):
+            why = "would be filled with NULL" if may_lack else "must not be NULL"
             raise WouldAlterError(
                 f"Column {name!r} of {where} is missing in the data and {why}. Nothing was written. Add it "
-                "to the data" + (LACKING_ADVICE if field.nullable else ".")
+                "to the data" + (LACKING_ADVICE if may_lack else ".")
             )
 
 
