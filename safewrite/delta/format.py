@@ -17,7 +17,7 @@ from safewrite.delta.connect import Connection
 from safewrite.delta.log import row_rules
 from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.file_list_cache import KnownFiles
-from safewrite.delta.log.snapshot import Snapshot, load
+from safewrite.delta.log.snapshot import Snapshot, as_of, load
 from safewrite.delta.opening import (
     already_there,
     check_same,
@@ -94,9 +94,8 @@ class DeltaFormat:
         self.world: Performer = connection.world
         self.limits = limits or Limits()
         self.checkpoints = checkpoints
-        at = connection.address
-        mark = at.uri, f"{connection.endpoint} {connection.lock_table_id}"
-        self.queue = SharedQueue(group, at.is_s3, mark, connection.world)
+        mark = self.uri, f"{connection.endpoint} {connection.lock_table_id}"
+        self.queue = SharedQueue(group, connection.address.is_s3, mark, connection.world)
         self.unlike: Callable[[], object] | None = None
         self.planner = Planner(connection, self.limits, target_file_size, first)
         self.planner.new_id = new_id or self.planner.new_id
@@ -222,7 +221,6 @@ class DeltaFormat:
         return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
 
     def check_writable(self) -> None:
-        """See :class:`safewrite.table.format.Format`."""
         if self._state is not None and unwritable(self._state):
             # The feature may have been dropped since, or something tells the time of the newest commit now.
             self.refresh(afresh=self._state.told_ms is None)
@@ -298,6 +296,9 @@ class DeltaFormat:
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._run(recorded(version, limits=self.limits))
 
+    def as_of(self, version: int) -> Snapshot | None:
+        return self._run(as_of(version, self.limits))
+
     def history(self, limit: int | None) -> list[HistoryEntry]:
         self.refresh()
         return self._run(history.history(self._existing(), limit, self.limits))
@@ -358,7 +359,6 @@ class DeltaFormat:
     def apply_shared(
         self, given: TaskChanges, operation: Operation, name: Identity, *, queue_first: bool
     ) -> tuple[DeltaDone, Write]:
-        """See :class:`safewrite.table.format.Format`."""
         from safewrite.changes.members.table_chunks import UnfitError
         from safewrite.delta.write.apply_by_tasks import transaction
 
@@ -455,8 +455,7 @@ class DeltaFormat:
             done, candidate = spark.write(place, operation)
         except WouldAlterError:
             count = partial(spark.counted, frame, state, operation.volatile)
-            found = repeated(self, count, operation, name, state)
-            if found is None:
+            if (found := repeated(self, count, operation, name, state)) is None:
                 raise
             return found
         return done, candidate.write

@@ -17,7 +17,7 @@ from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.defaults import fills_of, rules_of
 from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import iceberg_schema, read_schema
-from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.metadata import as_of, table_of
 from safewrite.iceberg.opening import check_admitted, check_table, may_append
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
@@ -316,6 +316,9 @@ class IcebergFormat:
 
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
+
+    def as_of(self, version: int) -> TableVersion | None:
+        return as_of(self._cached.look(self.limits), version)
 
     def history(self, limit: int | None) -> list[HistoryEntry]:
         return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))

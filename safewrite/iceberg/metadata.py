@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safewrite.iceberg.branch_properties import MAIN, began_of, own_record, view
@@ -46,6 +48,16 @@ def table_of(head: TableVersion) -> Table:
     table: Table = head.raw  # type: ignore[assignment]
     assert table is not None
     return table
+
+
+def as_of(head: TableVersion, snapshot_id: int) -> TableVersion | None:
+    """A table version with the schema that a snapshot was written by; None where the snapshot was expired."""
+    table = copy(table_of(head))
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.schema_id is None:
+        return None
+    table.metadata = table.metadata.model_copy(update={"current_schema_id": snapshot.schema_id})
+    return replace(head, raw=table)
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

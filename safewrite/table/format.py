@@ -190,6 +190,9 @@ class Format(Protocol[VersionT, PlanT, DoneT]):
     def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         """The writes that a version carries, as the history describes them."""
 
+    def as_of(self, version: int) -> VersionT | None:
+        """The table with the columns and defaults that it had in a version; None where the version is gone."""
+
     def history(self, limit: int | None) -> list[HistoryEntry]:
         """The newest commits that are still there."""
 

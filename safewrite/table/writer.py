@@ -118,14 +118,20 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         try:
             plan, encode = planning.plan(self._format.planner, data, operation, name, on)
         except WouldAlterError:
-            found = repeated(self._format, count, operation, name, on)
+            found = self._repeated(data, operation, name, on)
             if found is None:
                 raise
             return found
         plan.properties, plan.positions = operation.properties, operation.positions
         has_rows = operation.verb not in {"delete", "apply_changes"}
         with self._explaining(operation, count if has_rows else None):
-            done = self._format.commit(plan, operation, encode, queue_first=self.queue_first > 0)
+            try:
+                done = self._format.commit(plan, operation, encode, queue_first=self.queue_first > 0)
+            except ReplayMismatchError:
+                found = self._repeated(data, operation, name, on)
+                if found is None:
+                    raise
+                return found
         return self._receipt(done, plan.write, started_s)
 
     def _apply_shared(
@@ -188,9 +194,22 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
         if not name.is_given or operation.verb != "append":
             return None
         on = self._format.refresh(afresh=True)
-        return repeated(
-            self._format, partial(self._format.planner.count, data, operation, on), operation, name, on
-        )
+        return self._repeated(data, operation, name, on)
+
+    def _repeated(self, data: Any, operation: Operation, name: Identity, on: VersionT) -> Receipt | None:
+        """As :func:`repeated`, of rows that are here: also by what the same call was on the version that has it."""
+        count = partial(self._format.planner.count, data, operation, on)
+
+        def then(version: int) -> Named | None:
+            was = self._format.as_of(version)
+            if was is None:
+                return None
+            with suppress(InvalidInputError, WouldAlterError, UnsupportedTableError):
+                write: Named = planning.plan(self._format.planner, data, operation, name, was)[0].write
+                return write
+            return None
+
+        return repeated(self._format, count, operation, name, on, then=then)
 
     def _prepare_group(self, group: Group, operation: Operation) -> None:
         """Check and name each member, on a version that has the columns of all if there is one."""
@@ -240,7 +259,13 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
 
     def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
         on, planner = self._planned_on(group, member, operation), self._format.planner
-        found = planner.read(member.data, planning.declared(operation), on, group.columns)
+        try:
+            found = planner.read(member.data, planning.declared(operation), on, group.columns)
+        except WouldAlterError:
+            member.answer = self._repeated(member.data, operation, member.name, on)
+            if member.answer is None:
+                raise
+            return
         member.write = planner.name_changes(found.fingerprint, member.name, on)
         member.changes, group.columns = found, found.columns
 
@@ -254,8 +279,7 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             else:
                 member.prepared = planner.prepare_next(member.data, operation, on, group.prepared)
         except WouldAlterError:
-            count = partial(planner.count, member.data, operation, on)
-            member.answer = repeated(self._format, count, operation, member.name, on)
+            member.answer = self._repeated(member.data, operation, member.name, on)
             if member.answer is None:
                 raise
             return
@@ -281,6 +305,11 @@ class Writer(Generic[VersionT, PlanT, DoneT]):
             assert member.write is not None
             own = written.get(member.write.key)
             known = done if own is not None else landed.known[member.write.key]
+            if isinstance(known, ReplayMismatchError):
+                with suppress(Exception):  # the error stands as it is: others of the group are committed
+                    member.answer = self._repeated(member.data, operation, member.name, group.on)
+                if member.answer is not None:
+                    continue
             if isinstance(known, SafewriteError):
                 rows = None if member.changes is not None else member.rows
                 member.fail(known if rows is None else explainer.explained(known, operation.volatile, rows))
@@ -401,19 +430,26 @@ def repeated(
     operation: Operation,
     name: Identity,
     on: VersionT,
+    *,
+    then: Callable[[int], Named | None] | None = None,
 ) -> Receipt | None:
-    """The receipt of rows that were appended before the table's schema outgrew them, if they were.
+    """The receipt of a write that was committed before the table got other columns or defaults, if it was.
 
-    Columns that were added since do not change a fingerprint, so the repeat can be recognised.
+    Columns that were added since do not change a fingerprint.  Defaults do, for they are filled before it is taken: ``then``
+    names the write as it was on the version that has it, and gives None where that is gone.
     """
-    if not name.is_given or operation.verb != "append":
+    key = name.as_key
+    if key is None or (then is None and operation.verb != "append"):
         return None
-    try:
-        write = table_format.planner.name(count(), name, on)
-    except NotCommittedError:
+    found = resolved(table_format, key)
+    if found is None:
         return None
-    found = resolved(table_format, write.key)
-    return found if found is not None and found.fingerprint == write.fingerprint else None
+    if operation.verb == "append":
+        with suppress(NotCommittedError):
+            if table_format.planner.name(count(), name, on).fingerprint == found.fingerprint:
+                return found
+    write = None if then is None else then(found.version)
+    return found if write is not None and write.fingerprint == found.fingerprint else None
 
 
 def resolved(table_format: Format[Any, Any, Any], key: str) -> Receipt | None:

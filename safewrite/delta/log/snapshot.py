@@ -19,7 +19,7 @@ from safewrite.delta.log import actions, column_names, ranges, segment, stamps
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
-from safewrite.errors import StorageError, TableNotFoundError
+from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.delta.catch_up import digest_of, replaced
@@ -283,6 +283,16 @@ def load(
         f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
         "Is log retention set to almost nothing, or the table being dropped? Call again."
     )
+
+
+def as_of(version: int, limits: Limits) -> Reading[Snapshot | None]:
+    """The snapshot of a version; None where log clean-up took what it is made of.  Raises as :func:`load`."""
+    try:
+        return (yield from load(at=version, limits=limits))
+    except StorageError as error:
+        if error.kind != Kind.CORRUPT_LOG:
+            raise
+        return None
 
 
 # --- warm -------------------------------------------------------------------------------------------
