@@ -68,7 +68,11 @@ def check_commit(head: TableVersion, *, keeps_ids: bool) -> None:
     Raises:
         UnsupportedTableError: by the name of every feature that writers would have to know.
     """
-    table = table_of(head)
+    check_table(table_of(head), keeps_ids=keeps_ids)
+
+
+def check_table(table: Table, *, keeps_ids: bool) -> None:
+    """As :func:`check_commit`, of a table as its catalog has it right before a commit replaces its metadata."""
     reasons = unwritable(table.metadata, keeps_ids=keeps_ids)
     if reasons:
         raise UnsupportedTableError(

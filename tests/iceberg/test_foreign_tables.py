@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,16 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     made.create_namespace("db")
     yield made
     made.engine.dispose()
+
+
+def of(tmp_path: Path) -> dict[str, str]:
+    """The same catalog, as safewrite opens it."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": tmp_path.as_uri(),
+        "name": "local",
+    }
 
 
 def ids(catalog: SqlCatalog) -> list[int]:
@@ -478,6 +489,61 @@ def test_resolve_answers_for_the_table_that_the_object_was_opened_on(tmp_path: P
     found = again.resolve("of the new one")
     assert found is not None
     assert found.rows == 1
+
+
+# --- what others do between a look and a commit -------------------------------------------------------
+WRITES: dict[str, Callable[[sw.Table], object]] = {
+    "append": lambda table: table.append(rows(1), key="k"),
+    "append_many": lambda table: table.append_many([("k", rows(1))]),
+    "apply_changes": lambda table: table.apply_changes(
+        pa.table({"id": [0], "n": [1]}), keys=["id"], sequence_by=["n"], schema_mode="merge"
+    ),
+    "delete": lambda table: table.delete([("id", "=", 0)]),
+    "overwrite": lambda table: table.overwrite(rows(0), where=[("id", "=", 0)]),
+}
+
+
+@pytest.mark.sweep("append_many", "delete", "overwrite")
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_table_that_became_encrypted_under_an_object_gets_no_plain_file(
+    catalog: SqlCatalog, tmp_path: Path, verb: str
+) -> None:
+    """No requirement of Iceberg's speaks of properties: what the catalog has right before the commit is looked at."""
+    table = sw.open("db.t", catalog=of(tmp_path), create=True)
+    table.append(rows(0))
+    with catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+    before = catalog.load_table("db.t").metadata_location
+    with pytest.raises(sw.UnsupportedTableError, match="encrypt"):
+        WRITES[verb](table)
+    assert catalog.load_table("db.t").metadata_location == before
+
+
+def test_a_default_that_nobody_reads_is_refused_and_leaves_no_doubt(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """The commit cannot have landed: the catalog could not read what it was to replace."""
+    table = sw.open("db.t", catalog=of(tmp_path), create=True)
+    table.append(rows(0))
+    location = catalog.load_table("db.t").metadata_location.removeprefix("file://")
+    written = json.loads(Path(location).read_text())
+    field = {
+        "id": 9,
+        "name": "at",
+        "type": "timestamp_ns",
+        "required": False,
+        "write-default": "2026-01-01T00:00:00.000000001",
+    }
+    written["schemas"][0]["fields"].append(field)
+    Path(location + ".new.metadata.json").write_text(
+        json.dumps(written | {"format-version": 3, "next-row-id": 0, "last-column-id": 9})
+    )
+    with catalog.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE iceberg_tables SET metadata_location = metadata_location || '.new.metadata.json'"
+        )
+    with pytest.raises(sw.UnsupportedTableError, match="default of type timestamp_ns"):
+        table.append(rows(1), key="k")
 
 
 # --- services -----------------------------------------------------------------------------------------

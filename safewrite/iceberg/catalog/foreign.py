@@ -35,7 +35,7 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
     try:
         found = _loaded(catalog, identifier)
     except Exception as error:
-        refusal = _unread_part(error, name) or unread(error, name) or _in_glue(catalog, identifier, error)
+        refusal = unread_part(error, name) or unread(error, name) or _in_glue(catalog, identifier, error)
         if refusal is None:
             raise
         raise refusal from error
@@ -57,7 +57,7 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
         return catalog.load_table(identifier)
 
 
-def _unread_part(error: Exception, name: str) -> UnsupportedTableError | None:
+def unread_part(error: Exception, name: str) -> UnsupportedTableError | None:
     """The refusal of a table with a default or a transform that PyIceberg does not read, if the error is that."""
     if (default := _NO_DEFAULT.search(said(error))) is not None:
         return UnsupportedTableError(

@@ -119,6 +119,10 @@ def _settle(
                 return SettledChange(False, looked.value, in_doubt=True)
             if isinstance(outcome, Failed):
                 raise unanswered(swap, outcome)
+        if isinstance(outcome, Failed) and outcome.unsupported and not (in_doubt or unseen):
+            raise unanswered(
+                swap, outcome
+            )  # of our own, before any request: what cannot be read is not looked at again
         if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
             break
         yield Backoff(patience.tries, name="swap.backoff")
