@@ -102,7 +102,7 @@ class MetadataFiles(MetastoreCatalog):
     ) -> StagedTable:
         if current_table is not None:
             v3.check_numbers(current_table.metadata, updates)
-            check_table(current_table, keeps_ids=v3.keeps_ids(updates))
+            check_table(current_table, keeps_ids=True)  # of ids the caller is asked, and the numbers above
             shared = _without_copies(current_table.metadata)
             location, io = current_table.metadata_location, current_table.io
             current_table = Table(table_identifier, shared, location, io, self)
