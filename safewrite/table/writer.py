@@ -436,10 +436,11 @@ def repeated(
     """The receipt of a write that was committed before the table got other columns or defaults, if it was.
 
     Columns that were added since do not change a fingerprint.  Defaults do, for they are filled before it is taken: ``then``
-    names the write as it was on the version that has it, and gives None where that is gone.
+    names the write as it was on the version that has it, and gives None where that is gone.  A table that is not there has none, and
+    is not asked: its ledger would be made.
     """
     key = name.as_key
-    if key is None or (then is None and operation.verb != "append"):
+    if key is None or on is None or (then is None and operation.verb != "append"):
         return None
     found = resolved(table_format, key)
     if found is None:
