@@ -68,15 +68,16 @@ def check_commit(head: TableVersion, *, keeps_ids: bool) -> None:
     Raises:
         UnsupportedTableError: by the name of every feature that writers would have to know.
     """
-    check_table(table_of(head), keeps_ids=keeps_ids)
+    table = table_of(head)
+    check_landing(table.metadata, _named(table), keeps_ids=keeps_ids)
 
 
-def check_table(table: Table, *, keeps_ids: bool) -> None:
-    """As :func:`check_commit`, of a table as its catalog has it right before a commit replaces its metadata."""
-    reasons = unwritable(table.metadata, keeps_ids=keeps_ids)
+def check_landing(metadata: TableMetadata, name: str, *, keeps_ids: bool) -> None:
+    """As :func:`check_commit`, of the metadata that a commit lands on."""
+    reasons = unwritable(metadata, keeps_ids=keeps_ids)
     if reasons:
         raise UnsupportedTableError(
-            f"safewrite cannot write this to {_named(table)}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
+            f"safewrite cannot write this to {name}: {listed(reasons)}. Nothing was written. {advice(reasons)}"
         )
 
 

@@ -52,6 +52,11 @@ def of(tmp_path: Path) -> dict[str, str]:
     }
 
 
+def again(catalog: SqlCatalog) -> SqlCatalog:
+    """Another object of PyIceberg's own for the same catalog."""
+    return SqlCatalog(catalog.name, **catalog.properties)
+
+
 def ids(catalog: SqlCatalog) -> list[int]:
     found: list[int] = catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist()
     return sorted(found)
@@ -492,25 +497,31 @@ def test_resolve_answers_for_the_table_that_the_object_was_opened_on(tmp_path: P
 
 
 # --- what others do between a look and a commit -------------------------------------------------------
+def numbered(number: int, n: int = 0) -> pa.Table:
+    return pa.table({"id": [number], "n": [n]})
+
+
 WRITES: dict[str, Callable[[sw.Table], object]] = {
-    "append": lambda table: table.append(rows(1), key="k"),
-    "append_many": lambda table: table.append_many([("k", rows(1))]),
-    "apply_changes": lambda table: table.apply_changes(
-        pa.table({"id": [0], "n": [1]}), keys=["id"], sequence_by=["n"], schema_mode="merge"
-    ),
+    "append": lambda table: table.append(numbered(1), key="k"),
+    "append_many": lambda table: table.append_many([("k", numbered(1))]),
+    "apply_changes": lambda table: table.apply_changes(numbered(0, 1), keys=["id"], sequence_by=["n"]),
     "delete": lambda table: table.delete([("id", "=", 0)]),
-    "overwrite": lambda table: table.overwrite(rows(0), where=[("id", "=", 0)]),
+    "overwrite": lambda table: table.overwrite(numbered(0), where=[("id", "=", 0)]),
 }
 
 
-@pytest.mark.sweep("append_many", "delete", "overwrite")
+@pytest.mark.sweep("append_many", "delete", "overwrite", "apply_changes-False")
+@pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_table_that_became_encrypted_under_an_object_gets_no_plain_file(
-    catalog: SqlCatalog, tmp_path: Path, verb: str
+    catalog: SqlCatalog, tmp_path: Path, verb: str, plain: bool
 ) -> None:
-    """No requirement of Iceberg's speaks of properties: what the catalog has right before the commit is looked at."""
-    table = sw.open("db.t", catalog=of(tmp_path), create=True)
-    table.append(rows(0))
+    """No requirement of Iceberg's speaks of properties: what the catalog has right before the commit is looked at.
+
+    ``plain``: the catalog is an object of PyIceberg's own.
+    """
+    table = sw.open("db.t", catalog=again(catalog) if plain else of(tmp_path), create=True)
+    table.append(numbered(0))
     with catalog.load_table("db.t").transaction() as change:
         change.set_properties({"encryption.key-id": "k"})
     before = catalog.load_table("db.t").metadata_location
@@ -519,11 +530,12 @@ def test_a_table_that_became_encrypted_under_an_object_gets_no_plain_file(
     assert catalog.load_table("db.t").metadata_location == before
 
 
+@pytest.mark.parametrize("plain", [True, False])
 def test_a_default_that_nobody_reads_is_refused_and_leaves_no_doubt(
-    catalog: SqlCatalog, tmp_path: Path
+    catalog: SqlCatalog, tmp_path: Path, plain: bool
 ) -> None:
     """The commit cannot have landed: the catalog could not read what it was to replace."""
-    table = sw.open("db.t", catalog=of(tmp_path), create=True)
+    table = sw.open("db.t", catalog=again(catalog) if plain else of(tmp_path), create=True)
     table.append(rows(0))
     location = catalog.load_table("db.t").metadata_location.removeprefix("file://")
     written = json.loads(Path(location).read_text())

@@ -18,9 +18,7 @@ from pyiceberg.table import Table
 from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.catalog import metadata_v3 as v3
 from safewrite.iceberg.catalog.files import MemoryFile
-from safewrite.iceberg.catalog.foreign import unread_part
 from safewrite.iceberg.catalog.s3 import direct
-from safewrite.iceberg.features import check_table
 from safewrite.protocol.effects import PROVED, Ok
 
 if TYPE_CHECKING:
@@ -63,19 +61,6 @@ class MetadataFiles(MetastoreCatalog):
         self._bodies: dict[str, bytes] = {}
         super().__init__(name, **properties)
 
-    def load_table(self, identifier: str | Identifier) -> Table:
-        """As PyIceberg; also the load of each commit, before which nothing was asked for.
-
-        Raises:
-            UnsupportedTableError: the table has a default or a transform that PyIceberg does not read.
-        """
-        try:
-            return super().load_table(identifier)  # type: ignore[safe-super]
-        except Exception as error:
-            if (refusal := unread_part(error, ".".join(self.identifier_to_tuple(identifier)))) is None:
-                raise
-            raise refusal from error
-
     def known_table(self, identifier: Identifier, location: str) -> Table | None:
         """The table whose metadata is in this file; None where PyIceberg must read it, and say what is wrong with it."""
         body = self._bodies.get(location) or self._read(location)
@@ -102,7 +87,6 @@ class MetadataFiles(MetastoreCatalog):
     ) -> StagedTable:
         if current_table is not None:
             v3.check_numbers(current_table.metadata, updates)
-            check_table(current_table, keeps_ids=True)  # of ids the caller is asked, and the numbers above
             shared = _without_copies(current_table.metadata)
             location, io = current_table.metadata_location, current_table.io
             current_table = Table(table_identifier, shared, location, io, self)

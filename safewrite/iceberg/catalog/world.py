@@ -13,7 +13,7 @@ from safewrite.iceberg.branch_properties import MAIN
 from safewrite.iceberg.catalog.commit_request import CreateCall
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
-from safewrite.iceberg.catalog.foreign import load_table
+from safewrite.iceberg.catalog.foreign import load_table, unread_part
 from safewrite.iceberg.catalog.lending import Loan
 from safewrite.iceberg.catalog.metadata_files import check_writes
 from safewrite.iceberg.catalog.metadata_v3 import keeps_ids
@@ -21,7 +21,7 @@ from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_err
 from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
 from safewrite.iceberg.data.opaque import opaque_types
 from safewrite.iceberg.data.vectors import vector_of
-from safewrite.iceberg.features import check_commit
+from safewrite.iceberg.features import check_commit, check_landing
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
     from pyiceberg.table import DataScan, FileScanTask, Table
+    from pyiceberg.table.metadata import TableMetadata
 
     from safewrite.iceberg.catalog.commit_request import (
         CommitRequest,
@@ -61,6 +62,22 @@ class _Locks:
 _locks = _Locks()
 # A forked child has none of the threads that may hold the locks.
 os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
+
+
+class _Writable:
+    """Requires that the metadata which a commit lands on may be written to: it may be newer than the base.
+
+    For catalogs that look at what is required by themselves, at the metadata that they then replace.
+    """
+
+    def __init__(self, name: str, keeps_ids: bool) -> None:
+        self._name = name
+        self._keeps_ids = keeps_ids
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        """Raises UnsupportedTableError: by the name of every feature that writers would have to know."""
+        if base_metadata is not None:
+            check_landing(base_metadata, self._name, keeps_ids=self._keeps_ids)
 
 
 class FilesWorld(World):
@@ -174,21 +191,31 @@ class CatalogWorld(FilesWorld):
 
     def _swap_on(self, change: CommitRequest | MetadataCommit | RefCommit) -> Outcome:
         """Ask for a change of a table that may be written to: the last line, whoever made the change."""
+        keeps = keeps_ids(change.updates)
         try:
-            check_commit(change.base, keeps_ids=keeps_ids(change.updates))
+            check_commit(change.base, keeps_ids=keeps)
             check_writes(self.catalog, ".".join(self.identifier), table_of(change.base).metadata)
         except UnsupportedTableError as error:
             return Failed(error.message, unsupported=True)
-        return self._swap(table_of(change.base), change)
+        return self._swap(table_of(change.base), change, _Writable(".".join(self.identifier), keeps))
 
     def _swap(
-        self, table: Table, change: CommitRequest | MetadataCommit | RefCommit | CreateRequest
+        self,
+        table: Table,
+        change: CommitRequest | MetadataCommit | RefCommit | CreateRequest,
+        *besides: _Writable,
     ) -> Outcome:
+        from pyiceberg.catalog import MetastoreCatalog
+
+        # Then the table is loaded and what is required is examined, before anything is asked for; a server does both by itself.
+        looks = isinstance(self.catalog, MetastoreCatalog)
+        required: Any = (*change.requirements, *besides) if looks else change.requirements
         try:
             with self._one_at_a_time, opaque_types():
-                self.catalog.commit_table(table, change.requirements, change.updates)
+                self.catalog.commit_table(table, required, change.updates)
         except Exception as error:  # noqa: BLE001 - as above
-            return classify_error(error)
+            refusal = unread_part(error, ".".join(self.identifier)) if looks else None
+            return classify_error(refusal or error)
         return Ok()
 
     def _make(self, call: CreateCall) -> Outcome:
