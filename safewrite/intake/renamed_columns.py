@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
-
-_IN_FILES = b"delta.columnMapping.physicalName"
+from safewrite.values.column_names import names_by_files
 
 
 def renamed(found: sw.Table, fields: Iterable[pa.Field]) -> dict[str, str]:
@@ -18,7 +17,7 @@ def renamed(found: sw.Table, fields: Iterable[pa.Field]) -> dict[str, str]:
     To add such a column again would leave its values in two columns, by when they came.  One that is there again is none of them.
     """
     there = getattr(found, "iceberg", None)
-    now = _by_files(found.schema) if there is None else _by_ids(there.metadata)
+    now = names_by_files(found.schema) if there is None else _by_ids(there.metadata)
     return {one.name: now[one.name] for one in fields if one.name in now and one.name not in now.values()}
 
 
@@ -27,12 +26,3 @@ def _by_ids(metadata: Any) -> Mapping[str, str]:
     now = {one.field_id: one.name for one in metadata.schema().fields}
     once = {one.name: one.field_id for schema in metadata.schemas for one in schema.fields}
     return {name: now[number] for name, number in once.items() if number in now}
-
-
-def _by_files(schema: pa.Schema) -> Mapping[str, str]:
-    """What columns of a Delta table are called today, by the names that its files keep.
-
-    A table of ours is mapped only once an engine is to rename a column: by then files have the names of before (Delta protocol, "Column
-    Mapping").  In one that was mapped when it was made files have names that mean nothing, and nothing tells the names of before.
-    """
-    return {(one.metadata or {}).get(_IN_FILES, one.name.encode()).decode(): one.name for one in schema}

@@ -136,10 +136,10 @@ def test_a_catalog_lends_again_before_its_credentials_run_out(house: Warehouse) 
     catalog.name = "lending"
     lent = mock.Mock(io=PyArrowFileIO({"s3.access-key-id": "second"}))
     opened = _there(address_of(head_of(table), catalog))
-    clock = mock.patch("safewrite.iceberg.catalog.addresses.time")
+    clock = mock.patch("safewrite.iceberg.catalog.lending.time")
     with clock as time, mock.patch("safewrite.iceberg.catalog.loading.load") as load:
         load.return_value.load_table.return_value = lent
-        time.time.return_value = opened.world._lent_s + LENT_S - 1
+        time.time.return_value = opened.world._loan.begun_s + LENT_S - 1
         opened.world.perform(Get("s3:///"))
         assert table_of(opened.head).io.properties["s3.access-key-id"] == "first"
         time.time.return_value += 2

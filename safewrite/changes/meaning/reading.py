@@ -23,6 +23,7 @@ from safewrite.frames.prepare import prepare
 from safewrite.frames.required import under
 from safewrite.frames.source import as_frame
 from safewrite.frames.where import Where, parse
+from safewrite.values.column_names import names_by_files
 from safewrite.values.types import is_list
 from safewrite.values.types import is_text as is_words
 
@@ -70,7 +71,7 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
             if name not in there:
-                if (now := _today(name, schema)) is not None:
+                if (now := names_by_files(schema).get(name)) is not None:
                     raise renamed(what, name, now)
                 why = (
                     "A row is found by its key"
@@ -94,14 +95,6 @@ def renamed(what: str, name: str, now: str) -> InvalidInputError:
     return InvalidInputError(
         f"{what}= names {name!r}, and this column is called {now!r} now. Nothing was written. Name it so, in the data too; "
         "what the table remembers of it stays."
-    )
-
-
-def _today(name: str, schema: pa.Schema) -> str | None:
-    """What a column is called whose files have the name, as those of a Delta table that was mapped after it was made."""
-    kept = ((one.metadata or {}).get(b"delta.columnMapping.physicalName") for one in schema)
-    return next(
-        (now for now, of_files in zip(schema.names, kept, strict=True) if of_files == name.encode()), None
     )
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.engine.settings_sent import travelling
-from safewrite.iceberg.catalog.lending import ACCESS_KEYS, LENT_S, lends
+from safewrite.iceberg.catalog.lending import ACCESS_KEYS, Loan, lends
 from safewrite.iceberg.catalog.metadata_v3 import dumped
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.catalog.world import FilesWorld
@@ -79,13 +79,13 @@ class _BorrowingWorld(FilesWorld):
 
     def __init__(self, table: Table, address: TableAddress) -> None:
         super().__init__(table, address.identifier)
-        self._lender, self._lent_s = address.lender, address.lent_s
+        self._lender, self._loan = address.lender, Loan(address.lent_s)
         self._borrowing = threading.Lock()
 
     def perform(self, effect: Effect) -> Outcome:
         if self._lender is not None:
             with self._borrowing:
-                if abs(time.time() - self._lent_s) > LENT_S:
+                if self._loan.is_old:
                     self._borrow(dict(self._lender))
         return super().perform(effect)
 
@@ -96,7 +96,7 @@ class _BorrowingWorld(FilesWorld):
         catalog = load(str(lender.pop("name")), **lender)
         with opaque_types():
             self.table.io = catalog.load_table(self.table.name()).io
-        self._lent_s = time.time()
+        self._loan = Loan()
 
 
 def address_of(head: TableVersion, catalog: Catalog) -> TableAddress | None:

@@ -26,14 +26,12 @@ def lends(catalog: Catalog, given: Mapping[str, Any]) -> bool:
 
 
 class Loan:
-    """The credentials that came with a table when it was loaded."""
+    """Credentials that were lent at a time, in seconds since 1970; by default now."""
 
-    def __init__(self) -> None:
-        self.begun_s = time.time()
+    def __init__(self, begun_s: float | None = None) -> None:
+        self.begun_s = time.time() if begun_s is None else begun_s
 
-    def ends(self, catalog: Catalog, given: Mapping[str, Any]) -> bool:
-        """Whether the catalog is to be asked for new ones now; whoever is told so asks, and others are told later."""
-        if abs(time.time() - self.begun_s) <= LENT_S or not lends(catalog, given):
-            return False
-        self.begun_s = time.time()
-        return True
+    @property
+    def is_old(self) -> bool:
+        """Whether the catalog is to be asked for new ones."""
+        return abs(time.time() - self.begun_s) > LENT_S

@@ -14,7 +14,7 @@ from safewrite.iceberg.catalog.commit_request import CreateCall
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.foreign import load_table, unread_part
-from safewrite.iceberg.catalog.lending import Loan
+from safewrite.iceberg.catalog.lending import Loan, lends
 from safewrite.iceberg.catalog.metadata_files import check_writes
 from safewrite.iceberg.catalog.metadata_v3 import keeps_ids
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
@@ -166,11 +166,10 @@ class CatalogWorld(FilesWorld):
     def _file_io(self) -> FileIO:
         """As before; what the catalog lent it is asked for again in time, for a write may take longer."""
         found = super()._file_io()
-        if self.table is not None and self._loan.ends(self.catalog, found.properties):
-            with (
-                self._one_at_a_time,
-                suppress(Exception),
-            ):  # the last loan may serve still; if not, requests tell
+        if self.table is not None and self._loan.is_old and lends(self.catalog, found.properties):
+            self._loan = Loan()  # whoever comes meanwhile does not ask, too
+            # The last loan may serve still; if not, requests tell.
+            with self._one_at_a_time, suppress(Exception):
                 self.table.io = load_table(self.catalog, self.identifier).io
         return super()._file_io()
 

@@ -217,9 +217,7 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         waits = share is not None
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
         waits_alone = sharing.leads(share) if waits else not (yield from turn.wait())
-        if (
-            waits_alone and change is not None
-        ):  # else a rival has just committed: it is overtaken at once, or never
+        if waits_alone and change is not None:  # else a rival has just committed: overtaken at once, or never
             left_s = min(state.started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
             yield _spread(done, tried, ended_s - began_s, rebases=state.plan.rebases, left_s=left_s)
         tried = state.examined

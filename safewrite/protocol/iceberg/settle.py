@@ -120,9 +120,7 @@ def _settle(
             if isinstance(outcome, Failed):
                 raise unanswered(swap, outcome)
         if isinstance(outcome, Failed) and outcome.unsupported and not (in_doubt or unseen):
-            raise unanswered(
-                swap, outcome
-            )  # of our own, before any request: what cannot be read is not looked at again
+            raise unanswered(swap, outcome)  # of our own, before any request: the table cannot be looked at
         if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
             break
         yield Backoff(patience.tries, name="swap.backoff")
