@@ -48,7 +48,8 @@ class Place:
     def lock_up(self) -> None:
         """Make it a table that safewrite may only read: another engine turns on what safewrite does not know."""
         if self.format == "iceberg":
-            v3_tables.upgrade(self.catalog, self.name)
+            v3_tables.add_column(self.catalog, "long", self.name, column="_row_id")
+            v3_tables.upgrade(self.catalog, self.name)  # whose row ids have that name
             return
         log = Path(self.name) / "_delta_log"
         protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["novel"]}
