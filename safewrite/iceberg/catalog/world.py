@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from safewrite.errors import UnsupportedTableError
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
 
+    Change: TypeAlias = CommitRequest | MetadataCommit | RefCommit | CreateRequest
+
 
 class _Locks:
     """A lock for each catalog object, shared by all tables that were opened with it."""
@@ -78,6 +80,24 @@ class _Writable:
         """Raises UnsupportedTableError: by the name of every feature that writers would have to know."""
         if base_metadata is not None:
             check_landing(base_metadata, self._name, keeps_ids=self._keeps_ids)
+
+
+def _commit(catalog: Catalog, table: Table, change: Change, besides: tuple[_Writable, ...]) -> None:
+    """Ask a catalog for a change.
+
+    PyIceberg's own catalogs load the table and examine what is required before they ask for anything; a server does both by itself.
+    """
+    from pyiceberg.catalog import MetastoreCatalog
+
+    looks = isinstance(catalog, MetastoreCatalog)
+    required: Any = (*change.requirements, *besides) if looks else change.requirements
+    try:
+        catalog.commit_table(table, required, change.updates)
+    except Exception as error:
+        refusal = unread_part(error, ".".join(table.name())) if looks else None
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 class FilesWorld(World):
@@ -198,23 +218,12 @@ class CatalogWorld(FilesWorld):
             return Failed(error.message, unsupported=True)
         return self._swap(table_of(change.base), change, _Writable(".".join(self.identifier), keeps))
 
-    def _swap(
-        self,
-        table: Table,
-        change: CommitRequest | MetadataCommit | RefCommit | CreateRequest,
-        *besides: _Writable,
-    ) -> Outcome:
-        from pyiceberg.catalog import MetastoreCatalog
-
-        # Then the table is loaded and what is required is examined, before anything is asked for; a server does both by itself.
-        looks = isinstance(self.catalog, MetastoreCatalog)
-        required: Any = (*change.requirements, *besides) if looks else change.requirements
+    def _swap(self, table: Table, change: Change, *besides: _Writable) -> Outcome:
         try:
             with self._one_at_a_time, opaque_types():
-                self.catalog.commit_table(table, required, change.updates)
+                _commit(self.catalog, table, change, besides)
         except Exception as error:  # noqa: BLE001 - as above
-            refusal = unread_part(error, ".".join(self.identifier)) if looks else None
-            return classify_error(refusal or error)
+            return classify_error(error)
         return Ok()
 
     def _make(self, call: CreateCall) -> Outcome:
