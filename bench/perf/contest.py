@@ -14,7 +14,7 @@ from ..stress.proxies.proxy import FaultProxy
 from . import writers
 from .harness import Harness
 from .iceberg_harness import Catalog, IcebergHarness
-from .iceberg_writers import LEASED, PLAIN, PYICEBERG
+from .iceberg_writers import LEASED, PLAIN, PYICEBERG, V3
 
 
 class Place(Protocol):
@@ -47,6 +47,8 @@ class Contest:
     attempt_step: str
     lone: Mapping[str, tuple[float, ...]]
     """For each arm the most that a lone append may take of the peer's: near and warm, near and cold, away and warm, away and cold."""
+    variants: Mapping[str, tuple[str, float]]
+    """Arms of lone appends that are held against another one of ours: that one, and the most that they may take of it."""
     contended: Mapping[str, tuple[float, float]]
     """The arms that contend, and for each the least that they must commit of what the peer's do: near and away."""
     contending: str
@@ -92,6 +94,7 @@ DELTA = Contest(
         f"{writers.DYNAMODB}, keyed": (1.1,),
         f"{writers.OBJECT_STORE}, keyed": (0.9,),
     },
+    variants={},
     contended=dict(zip(_ALONE, ((4.0, 1.5), (3.0, 2.0)), strict=True)),
     contending=_MAKES_ITS_OWN.format("deltalake"),
     sharing=50.0,
@@ -120,6 +123,7 @@ def iceberg(catalog: Catalog) -> Contest:
         beside={"warm": "Table.append (one handle)", "cold": "load_catalog().load_table().append"},
         attempt_step="put_manifest_list",
         lone=dict.fromkeys((LEASED, PLAIN), (0.7,) * 4),
+        variants={V3: (PLAIN, 1.1)},
         contended=dict.fromkeys(alone(safe), (2.0, 2.0)),
         contending=_MAKES_ITS_OWN.format("PyIceberg"),
         sharing=20.0,

@@ -15,6 +15,7 @@ __all__ = [
     "LEASED",
     "PLAIN",
     "PYICEBERG",
+    "V3",
     "Place",
     "create",
     "frame_of",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 PLAIN, LEASED, PYICEBERG = "safewrite", "safewrite lock table", "pyiceberg"
+V3 = "safewrite, format version 3"
 _CATALOG = "lab"
 """A SQL catalog keeps the tables of each name apart."""
 
@@ -72,7 +74,8 @@ def create(arm: str, place: Place, schema: pa.Schema) -> None:
         return
     import safewrite as sw
 
-    sw.create(place.name, schema, **settings(arm, place))
+    version = {"format_version": 3} if arm == V3 else {}
+    sw.create(place.name, schema, **settings(arm, place), **version)
 
 
 def opened(arm: str, place: Place) -> Append:

@@ -35,7 +35,7 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
         title="A lone append",
         measures="Milliseconds from the call to its return, each writer on a table of its own, in turn. "
         f"Warm: one handle for all appends, against {contest.beside['warm']}. Cold: the table is opened "
-        f"again at each append, against {contest.beside['cold']}. Ratios are to {contest.peer} in the same round.",
+        f"again at each append, against {contest.beside['cold']}. Ratios are to the arm or call that is named, in the same round.",
         lines=tuple(lines),
         aims=tuple(
             _aims([line for line in lines if line.case.startswith(f"{scale.lone_rows[0]:,} rows")], contest)
@@ -49,7 +49,7 @@ def _case(
 ) -> list[Line]:
     writers = contest.calls
     frame = writers.frame_of(rows)
-    named = {arm: (arm, False) for arm in contest.arms} | {
+    named = {arm: (arm, False) for arm in (*contest.arms, *contest.variants)} | {
         f"{arm}, keyed": (arm, True) for arm in contest.safe
     }
     counts: dict[str, list[Counter[str]]] = {}
@@ -63,19 +63,22 @@ def _case(
         counts[name] = []
         arms[name] = _timed(append, frame, keyed, lab if slow else None, counts[name])
     found = interleave(arms, rounds)
-    beside = found[contest.peer]
-    return [
-        Line(
-            case=case,
-            arm=name,
-            unit="ms",
-            values=tuple(values),
-            peer=None if name == contest.peer else contest.beside[temperature],
-            ratios=() if name == contest.peer else paired(values, beside),
-            extra=_requests(counts[name]),
+    lines = []
+    for name, values in found.items():
+        other, _ = contest.variants.get(name, (contest.peer, 0))
+        peer = contest.beside[temperature] if other == contest.peer else other
+        lines.append(
+            Line(
+                case=case,
+                arm=name,
+                unit="ms",
+                values=tuple(values),
+                peer=None if name == contest.peer else peer,
+                ratios=() if name == contest.peer else paired(values, found[other]),
+                extra=_requests(counts[name]),
+            )
         )
-        for name, values in found.items()
-    ]
+    return lines
 
 
 def _timed(
@@ -105,8 +108,11 @@ def _aims(lines: list[Line], contest: Contest) -> list[Aim]:
     aims = []
     for line in lines:
         place = 2 * ("away" in line.case) + ("cold" in line.case)
-        limits = contest.lone.get(line.arm, ())
+        peer, limits = contest.peer, contest.lone.get(line.arm, ())
+        if line.arm in contest.variants:
+            peer, limit = contest.variants[line.arm]
+            limits = (limit,) * 4
         if place < len(limits) and line.ratio is not None:
-            text = f"lone append, {line.case}, {line.arm} : {contest.peer}"
+            text = f"lone append, {line.case}, {line.arm} : {peer}"
             aims.append(at_most(text, limits[place], line.ratio.median))
     return aims
