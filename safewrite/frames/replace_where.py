@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from safewrite.frames.prepare import Prepared
 
 EVERYTHING: Predicate = Constant(True)
-NOWHERE: Predicate = Constant(False)
 
 
 def digest(predicate: Predicate, operation: str) -> bytes:

@@ -751,6 +751,47 @@ def a_dead_holder_is_waited_for_too_long(was: Any, limits: Any) -> Any:
     return was(replace(limits, lease_s=600.0))
 
 
+@fault(
+    "D8",
+    "protocol.held_version:stand_aside",
+    "protocol/test_slow_plans.py::test_who_holds_the_table_and_dies_is_waited_for_as_long_as_it_said_and_once",
+)
+def who_holds_the_table_and_died_is_waited_for_too_long(was: Any, held_s: float, *args: Any) -> Any:
+    return was(10 * held_s, *args)
+
+
+@fault(
+    "D9",
+    "protocol.held_version:Holds.lost",
+    "protocol/test_slow_plans.py::"
+    "test_a_plan_that_takes_longer_than_a_rival_leaves_holds_the_table_after_two_lost_tries",
+)
+def who_loses_again_and_again_asks_nobody_to_wait(*_: Any) -> None:
+    return
+
+
+HELD = "changes/test_held_versions.py::test_"
+
+
+@fault(
+    "D9",
+    "protocol.held_version:Holds.asked",
+    HELD + "a_writer_that_lost_two_long_tries_holds_the_table_and_lands_in_its_next",
+)
+def a_holder_waits_for_itself(was: Any, self: Any, version: Any = None) -> None:
+    was(self)
+
+
+@fault(
+    "D9",
+    "delta.write.transaction:saying",
+    HELD + "who_dies_while_it_holds_the_table_costs_others_the_time_it_said_and_its_write_is_not_there",
+)
+def a_version_without_rows_is_taken_for_the_write(was: Any, plan: Any, commit_id: str, said: Any) -> Any:
+    named = {"key": plan.write.key, "fingerprint": plan.write.fingerprint, "rows": 1, "files": 0}
+    return was(plan, commit_id, {**said, "writes": [named]})
+
+
 # --- E: Spark, streams and sources -------------------------------------------------------------------
 @fault("E1", "delta.write.recalled:recall_txn", TABLES + "test_a_batch_of_a_stream_is_applied_once")
 def a_batch_is_not_recognised(*_: Any) -> Any:

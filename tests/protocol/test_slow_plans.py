@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from safewrite.errors import RetriesExhaustedError
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.contention import BaseMovedError
@@ -25,9 +26,11 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
     PassTurn,
+    PutIfAbsent,
     Sleep,
     Together,
 )
+from safewrite.protocol.held_version import held_s_of
 from safewrite.protocol.iceberg.turn import CommitTurn
 from safewrite.protocol.values import Queue
 from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
@@ -57,12 +60,20 @@ class Planned:
     looks: int = 1
     """In so many pieces it plans; it is broken off after one during which another committed."""
     known: int = -1
+    held_s: float = 0.0
+    """For how long the newest version that was examined holds the table."""
+    holds_s: float = 0.0
+    """For how long its own version does."""
+
+    def holding(self, commit_id: str, held_s: float) -> Planned:
+        return Planned(commit_id, 0.0, accounted=self.known, known=self.known, holds_s=held_s)
 
     def body(self, version: int) -> bytes:
-        return f"{self.name} {version}".encode()
+        return f"{self.name} {version} {self.holds_s}".encode()
 
     def examine(self, version: int, body: bytes) -> Found | None:
-        self.is_stale, self.known = True, version
+        self.known, self.held_s = version, float(body.split()[-1])
+        self.is_stale |= not self.held_s
         return None
 
     def summary(self, version: int) -> str | None:
@@ -135,13 +146,14 @@ class Race:
         *,
         pause_s: float = 0.0,
         looks: int = 1,
+        limits: Limits = PATIENT,
     ) -> Steps:
         """Commit plans that are brought to a newer base, so many times, where there is no queue."""
         seen = -1
         for number in range(times):
             how = {"accounted": seen, "known": seen, "looks": looks}
             candidate = Planned(f"{name}-{number}", plan_s, rebases=True, is_stale=True, **how)
-            done = yield from commit(candidate, seen, arbiter=Arbiter(lock_table=False), limits=PATIENT)
+            done = yield from commit(candidate, seen, arbiter=Arbiter(lock_table=False), limits=limits)
             seen = done.version
             landed.append((name, done))
             yield Sleep(pause_s)
@@ -201,11 +213,53 @@ def test_a_plan_that_is_broken_off_as_soon_as_a_rival_commits_takes_few_tries(se
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_a_plan_that_takes_longer_than_a_rival_leaves_holds_the_table_after_two_lost_tries(seed: int) -> None:
+    """The rival never loses a version, so it asks no queue; without this the plan lands when the rival ends."""
+    race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
+    large = race.rebasing(1.5, "large", landed, 3, looks=8)
+    race.run([large, race.rebasing(0.5, "small", landed, 60, pause_s=0.1 + seed / 10)])
+    tries = [done.attempts for name, done in landed if name == "large"]
+    assert max(tries) <= 3
+    assert max(done.attempts for name, done in landed if name == "small") <= 3
+    assert [name for name, _ in landed[-20:]] == ["small"] * 20
+
+
+def test_who_holds_the_table_and_dies_is_waited_for_as_long_as_it_said_and_once() -> None:
+    race, landed = Race(), list[tuple[str, Landed]]()
+    race.world.perform(PutIfAbsent(commit_path(0), b"dead 0 3.0"))
+    race.run([race.rebasing(0.1, "small", landed, 2)])
+    assert 3.0 <= race.now_s < 4.5
+    assert [done.attempts for _, done in landed] == [1, 1]
+
+
+def test_who_only_adds_rows_waits_for_nobody_that_holds_the_table() -> None:
+    race, landed = Race(), list[tuple[str, Landed]]()
+    race.world.perform(PutIfAbsent(commit_path(0), b"dead 0 3.0"))
+    race.run([race.writing(0.1, "adds", landed, 2)])
+    assert race.now_s < 1.0
+
+
+def test_nobody_waits_beyond_its_own_time_for_who_holds_the_table() -> None:
+    race = Race()
+    race.world.perform(PutIfAbsent(commit_path(0), b"dead 0 50.0"))
+    with pytest.raises(RetriesExhaustedError, match="before the first attempt"):
+        race.run([race.rebasing(0.1, "small", [], 1, limits=Limits(timeout_s=2.0))])
+    assert race.now_s < 3.0
+
+
+@pytest.mark.parametrize("said", ["soon", None, -1, float("nan"), float("inf"), [], {}])
+def test_what_is_no_time_holds_no_table(said: object) -> None:
+    assert not held_s_of(said)
+    assert held_s_of(1e9) == ticket_queue.HOLD_S_MAX
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_a_crowd_without_a_queue_takes_few_tries(seed: int) -> None:
     race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
     race.run([race.rebasing(0.3, f"writer-{number}", landed, 4) for number in range(8)])
-    assert sorted(done.version for _, done in landed) == list(range(32))
+    assert len({done.version for _, done in landed}) == 32
     assert sum(done.attempts for _, done in landed) <= 2.3 * 32
+    assert max(done.attempts for _, done in landed) <= 3
 
 
 def test_a_dead_holder_is_waited_for_as_long_as_it_asked_and_no_longer() -> None:

@@ -78,7 +78,9 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
     It looks at each row once; :func:`groups` sorts them.
     """
     found = np.ones(table.num_rows, np.bool_)
-    for name, wanted in values.items():
+    for name, wanted in sorted(values.items(), key=lambda one: len(one[1])):
+        if not found.any():  # as of sequences: the many keys of a batch are not looked for then
+            break
         column = ordered(table.column(name))
         found &= _flags(pc.is_in(column, value_set=_within(wanted.cast(column.type), column)))
     return found

@@ -221,12 +221,12 @@ class ApplyJob:
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
-        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
+        """The values of key columns that have few."""
         return self.changes.values
 
     @property
     def bounds(self) -> Predicate:
-        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
+        """A condition that rows with keys of the batch satisfy."""
         return self.changes.bounds
 
     # --- a plan -------------------------------------------------------------------------------------
@@ -379,13 +379,7 @@ class ApplyJob:
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
         groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(
-            spec.looked_up,
-            spec.sequence_by,
-            self.changes.schema,
-            report.key_hashes(),
-            whole,
-            self.lasting,
-            self.changes.cuts,
+            spec.looked_up, spec.sequence_by, self.changes.schema, report.key_hashes(), whole, self.lasting
         )
         task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))

@@ -78,12 +78,12 @@ class OnePart:
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
-        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
-        return {} if self.sought.cuts else self.sought.values
+        """The values of each key column."""
+        return self.sought.values
 
     @cached_property
     def bounds(self) -> Predicate:
-        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
+        """A condition that rows with keys of the changes satisfy."""
         return within(self.values)
 
     # --- a plan -------------------------------------------------------------------------------------

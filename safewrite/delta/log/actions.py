@@ -13,9 +13,11 @@ from urllib.parse import unquote
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.delta.claim import LOG, commit_path, file_name
+from safewrite.protocol.held_version import held_s_of
 from safewrite.text.rendering import said
 
 __all__ = [
+    "HELD",
     "LAST_CHECKPOINT",
     "LOG",
     "Action",
@@ -36,6 +38,8 @@ __all__ = [
     "version_of",
 ]
 
+HELD = "heldS"
+"""What ``commitInfo`` calls for how many seconds a version holds the table."""
 Action: TypeAlias = dict[str, Any]
 """The content of one action, without its name: ``{"path": ..., "size": ...}`` for an ``add``."""
 
@@ -184,6 +188,12 @@ class Commit:
     def commit_info(self) -> Action | None:
         """The ``commitInfo`` action: its writer, and the key."""
         return self._last("commitInfo")
+
+    @property
+    def held_s(self) -> float:
+        """For how many seconds it asks others to wait for the next version (``safewrite.protocol.held_version``)."""
+        ours = (self.commit_info or {}).get("safewrite")
+        return held_s_of(ours.get(HELD)) if isinstance(ours, dict) else 0.0
 
     @property
     def domain_metadata(self) -> list[Action]:

@@ -51,7 +51,7 @@ class Snapshot:
     ``checkpoint`` is the newest checkpoint that this snapshot knows of; ``anchor`` proves that a log is still
     the one that the snapshot was read from. ``restores`` are those among the commits that were read, which begin
     with ``read_from``. ``domains`` maps the name of a metadata domain to its configuration. ``told_ms`` is the time of the newest
-    commit that tells its time in itself, where the table's commits do.
+    commit that tells its time in itself, where the table's commits do. ``held_s`` is for how long the newest commit asks others to wait.
     """
 
     version: int
@@ -64,6 +64,7 @@ class Snapshot:
     read_from: int = 0
     domains: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     told_ms: int | None = None
+    held_s: float = 0.0
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -132,9 +133,10 @@ class Snapshot:
         if not (changed or commit.txns or restore_of(commit)):
             # Most commits only add files, and row ids in some tables.
             if self.told_ms is None and not domains:
-                return self._moved(version=version, anchor=anchor)
+                return self._moved(version=version, anchor=anchor, held_s=commit.held_s)
             told = MappingProxyType(domains_after(self.domains, domains))
-            return self._moved(version=version, anchor=anchor, domains=told, told_ms=self._told(commit))
+            told_ms, held_s = self._told(commit), commit.held_s
+            return self._moved(version=version, anchor=anchor, domains=told, told_ms=told_ms, held_s=held_s)
         draft = _Partial(
             self.protocol,
             self.metadata,
@@ -186,8 +188,10 @@ class _Partial:
     read_from: int = 0
     domains: Mapping[str, str] = field(default_factory=dict)
     told_ms: int | None = None
+    held_s: float = 0.0
 
     def apply(self, commit: Commit) -> None:
+        self.held_s = commit.held_s
         restored = restore_of(commit)
         if restored is not None:
             self.restores.append(restored)
@@ -219,6 +223,7 @@ class _Partial:
             self.read_from,
             MappingProxyType(self.domains),
             self.told_ms,
+            self.held_s,
         )
 
 

@@ -127,6 +127,15 @@ class Transaction:
             self.table_id = self.metadata["id"]
 
     @property
+    def held_s(self) -> float:
+        """See ``safewrite.protocol.delta.candidate.Candidate.held_s``."""
+        return 0.0 if self.state is None else self.state.held_s
+
+    def holding(self, commit_id: str, held_s: float) -> RowlessVersion:
+        """See ``safewrite.protocol.delta.candidate.Candidate.holding``."""
+        return saying(self, commit_id, {actions.HELD: round(held_s, 3)})
+
+    @property
     def anchor(self) -> Anchor | None:
         """See ``safewrite.protocol.delta.commit.Candidate.anchor``."""
         return self.state.anchor if self.state is not None else None
@@ -163,8 +172,7 @@ class Transaction:
         """
         if self.met:  # also where the body is known: it was asked for before the others' commits were read
             raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
-        attempt = (version, self.commit_id)
-        if attempt not in self._bodies:
+        if (attempt := (version, self.commit_id)) not in self._bodies:
             self._bodies = {attempt: self._encode(version)}
         return self._bodies[attempt]
 
@@ -203,7 +211,7 @@ class Transaction:
         return self.write.carrying([one.write for one in self.taken])
 
     def _commit_info(self) -> Action:
-        partition_by = self._partition_by()
+        partition_by = [] if self.after is None else list(self.after.partition_by)
         return {
             **self.properties,
             "timestamp": self.timestamp_ms,
@@ -248,9 +256,6 @@ class Transaction:
             "numOutputBytes": sum(file.mark.size for file in self.files)
             + sum(add["add"]["size"] for one in self.taken for add in one.adds),
         }
-
-    def _partition_by(self) -> Sequence[str]:
-        return [] if self.after is None else list(self.after.partition_by)
 
     def _txns(self, version: int) -> list[Action]:
         numbers = conflicts.numbers_of(self.whole.each, self.positions, str(self.table_id), version)
@@ -337,8 +342,7 @@ class Transaction:
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""
-        left = [write for write in self.write.members if write.key not in known]
-        self.write = Write.group(self.write.key, left)
+        self.write = Write.group(self.write.key, [one for one in self.write.members if one.key not in known])
         self.commit_id, self.files = commit_id, ()
         self.met.clear()
 
@@ -360,9 +364,8 @@ class Transaction:
 
     def landed(self, version: int) -> Snapshot | None:
         """The table's snapshot once this commit is ``version``; None if the commit created the table."""
-        if self.state is None:
-            return None
-        return self.advanced(version, actions.parse(self.body(version), version))
+        body = None if self.state is None else actions.parse(self.body(version), version)
+        return None if body is None else self.advanced(version, body)
 
     def advanced(self, version: int, commit: Commit) -> Snapshot:
         """The snapshot that this commit leads to, which is known to stand."""
@@ -393,3 +396,32 @@ class Transaction:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         self.files = yield from secure(self.files, self.limits)
         yield from secure_change(self.change or NOTHING, self.vectors, self.limits)
+
+
+@dataclass
+class RowlessVersion(Transaction):
+    """A version without rows that says something to other writers of the table; it looks for the key in all before it."""
+
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def _listed(self) -> tuple[dict[str, Any], Put | None]:
+        return {"writes": [], **self.said}, None
+
+    def _txns(self, version: int) -> list[Action]:
+        return []
+
+
+def saying(plan: Transaction, commit_id: str, said: Mapping[str, Any]) -> RowlessVersion:
+    """A version without rows that says this of a plan to other writers of the table."""
+    return RowlessVersion(
+        commit_id=commit_id,
+        write=replace(plan.write, rows=0, files=0, members=(), txn=None, changes=None, offer=""),
+        timestamp_ms=plan.timestamp_ms,
+        limits=plan.limits,
+        state=plan.state,
+        engine_version=plan.engine_version,
+        accounted=plan.reached,
+        table_id=plan.table_id,
+        said=said,
+    )

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from safewrite.delta.log.actions import Action
 from safewrite.delta.write.recalled import DeltaDone
-from safewrite.delta.write.transaction import Transaction
+from safewrite.delta.write.transaction import Transaction, saying
 from safewrite.delta.write.waiting import WITHDRAWN
 from safewrite.delta.write.write import found_again, in_ledger
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import commit
-from safewrite.protocol.effects import NewId, Ok, Put
+from safewrite.protocol.effects import NewId, Ok
 from safewrite.protocol.members import Found
 from safewrite.protocol.values import LedgerRecord
 from safewrite.table.withdrawal import TakenBack
-
-
-@dataclass
-class Withdrawal(Transaction):
-    """A version without rows, after which no commit carries what was offered; it looks for the key in all before it."""
-
-    @property
-    def _listed(self) -> tuple[dict[str, Any], Put | None]:
-        return {"writes": [], WITHDRAWN: [self.write.key]}, None
-
-    def _txns(self, version: int) -> list[Action]:
-        return []
 
 
 def taken_back(plan: Transaction, *, arbiter: Arbiter, limits: Limits) -> TakenBack[DeltaDone]:
@@ -37,16 +23,7 @@ def taken_back(plan: Transaction, *, arbiter: Arbiter, limits: Limits) -> TakenB
     named = plan.write
     drawn = yield NewId(name="withdraw.id")
     assert isinstance(drawn, Ok)
-    candidate = Withdrawal(
-        commit_id=str(drawn.value),
-        write=replace(named, rows=0, files=0, txn=None, changes=None, offer=""),
-        timestamp_ms=plan.timestamp_ms,
-        limits=limits,
-        state=plan.state,
-        engine_version=plan.engine_version,
-        accounted=plan.reached,
-        table_id=plan.table_id,
-    )
+    candidate = saying(plan, str(drawn.value), {WITHDRAWN: [named.key]})
     record = LedgerRecord(named.key, plan.reached, named.fingerprint, table_id=plan.table_id)
     landed = yield from commit(candidate, plan.reached, arbiter=replace(arbiter, shares=0), limits=limits)
     if landed.already:

@@ -32,12 +32,12 @@ from safewrite.iceberg.write.file_changes import (
 from safewrite.iceberg.write.members import REMOVED_ROWS
 from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
-from safewrite.iceberg.write.summary import Write, find, find_members
+from safewrite.iceberg.write.summary import RowlessWrite, Write, find, find_members
 from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits, wall_ms
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.failures import begun_again, replaced
-from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.head import HELD, TableVersion
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.positions import Moves, must_stand
 
@@ -139,6 +139,17 @@ class AppendPlan:
     def whole(self) -> Write:
         """All that the snapshot carries, as one write."""
         return self.write.carrying([one.write for one in self.taken])
+
+    def holding(self, write_id: str, held_s: float) -> AppendPlan:
+        """See ``safewrite.protocol.iceberg.change.Plan.holding``."""
+        return self.saying(write_id, {HELD: f"{held_s:.3f}"})
+
+    def saying(self, write_id: str, said: Mapping[str, str]) -> AppendPlan:
+        """A snapshot without rows that says something to other writers; it looks for the key in all before it."""
+        new_id = table_of(self.planned).metadata.new_snapshot_id()
+        write = RowlessWrite(self.write.key, self.write.fingerprint, said=said)
+        how: dict[str, Any] = {"branch": self.branch, "known": self.known, "ledger_in": self.ledger_in}
+        return AppendPlan(write, new_id, write_id, self.planned, Staging(self.limits), self.limits, **how)
 
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safewrite.changes.lookup.candidate_rows import GoneRows
 from safewrite.changes.lookup.table_files import LiveFile
@@ -21,7 +21,7 @@ from safewrite.changes.tasks.abc import MUCH_BYTES, AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
-from safewrite.frames.replace_where import EVERYTHING, NOWHERE
+from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.data.pruning import SoughtValues
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
@@ -33,12 +33,10 @@ from safewrite.iceberg.write.inserted_rows import InsertedRows
 from safewrite.iceberg.write.key_lookup import marks
 from safewrite.iceberg.write.memory_file import MemoryFile
 from safewrite.iceberg.write.row_files import Mark, RowRemoval, change_of, live_file, mark_of
-from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.table_files import PlannedTable
 from safewrite.iceberg.write.waiting import folder_of
 from safewrite.iceberg.write.waiting_changes import ChangesToShare
-from safewrite.iceberg.write.withdrawal import WithdrawnWrite
 from safewrite.protocol.ask import wall_ms
 from safewrite.protocol.contention import BaseMovedError
 from safewrite.protocol.effects import Effect, Outcome
@@ -96,13 +94,6 @@ class ApplyPlan(AppendPlan):
         """Where the changes wait."""
         return folder_of(self.planned)
 
-    def withdrawal(self, write_id: str) -> AppendPlan:
-        """A plan that takes back what was offered of the changes; it looks for their key in all snapshots before its own."""
-        new_id = table_of(self.planned).metadata.new_snapshot_id()
-        write = WithdrawnWrite(self.write.key, self.write.fingerprint)
-        how: dict[str, Any] = {"branch": self.branch, "known": self.known, "ledger_in": self.ledger_in}
-        return AppendPlan(write, new_id, write_id, self.planned, Staging(self.limits), self.limits, **how)
-
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Plan with the members that joined.
@@ -126,7 +117,7 @@ class ApplyPlan(AppendPlan):
         looked: dict[Mark, LiveFile] = {}
         if spec.full_refresh:
             tasks = yield from self._tasks(head, EVERYTHING)
-        elif work.bounds != NOWHERE:
+        elif work.bounds != EVERYTHING:  # else there are truncates alone
             tasks = yield from self._tasks(head, work.bounds)
             if self._sought is None or self._sought.of is not work.values:
                 self._sought = SoughtValues(work.values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.errors import ReplayMismatchError
@@ -55,6 +55,21 @@ class Write(MemberWrite):
                 }
                 batches[BATCH + app_id] = json.dumps(batch)
         return batches
+
+
+@dataclass(frozen=True, slots=True)
+class RowlessWrite(Write):
+    """A write that its snapshot does not carry: what the snapshot says is for other writers."""
+
+    said: Mapping[str, str] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, str]:
+        """Properties of the snapshot."""
+        return {ROWS: "0", FILES: "0", ENGINE: __version__, **self.said}
+
+    def list_header(self) -> dict[str, str]:
+        """What the header of the snapshot's manifest list says: nothing."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

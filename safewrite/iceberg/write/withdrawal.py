@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Protocol
 
 from safewrite.iceberg.write import in_doubt
 from safewrite.iceberg.write.earlier_writes import base_of
-from safewrite.iceberg.write.members import FILES, ROWS, WITHDRAWN
-from safewrite.iceberg.write.summary import ENGINE, Write
+from safewrite.iceberg.write.members import WITHDRAWN
 from safewrite.iceberg.write.write import IcebergDone, Ledgers, WritePlan, already_there
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -19,20 +18,6 @@ from safewrite.protocol.member_queue import waiting
 from safewrite.protocol.members import hashed
 from safewrite.protocol.values import LedgerRecord
 from safewrite.table.withdrawal import TakenBack
-from safewrite.version import __version__
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawnWrite(Write):
-    """A write that its snapshot does not carry: no later one carries what was offered under its key before."""
-
-    def summary(self) -> dict[str, str]:
-        """Properties of the snapshot."""
-        return {ROWS: "0", FILES: "0", ENGINE: __version__, WITHDRAWN: self.key}
-
-    def list_header(self) -> dict[str, str]:
-        """What the header of the snapshot's manifest list says: nothing."""
-        return {}
 
 
 class Withdrawable(WritePlan, Protocol):
@@ -42,8 +27,8 @@ class Withdrawable(WritePlan, Protocol):
     def folder(self) -> str:
         """Where it waits."""
 
-    def withdrawal(self, write_id: str) -> WritePlan:
-        """A plan that takes back what was offered of its write."""
+    def saying(self, write_id: str, said: Mapping[str, str]) -> WritePlan:
+        """A snapshot without rows, with these properties."""
 
 
 def taken_back(
@@ -56,7 +41,7 @@ def taken_back(
     named = plan.write
     drawn = yield NewId(name="withdraw.id")
     assert isinstance(drawn, Ok)
-    taking = plan.withdrawal(str(drawn.value))
+    taking = plan.saying(str(drawn.value), {WITHDRAWN: named.key})
     is_noted = helpers.ledger and named.txn is None and keys.base_of_generated(named.key) is None
     record = LedgerRecord(named.key, base_of(head), named.fingerprint) if is_noted else None
     swapped = yield from commit(taking, head, limits=limits, lease_queue=helpers.queue)

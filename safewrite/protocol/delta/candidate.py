@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.held_version import Holds
 from safewrite.protocol.member_queue import Share, Sharer, Steps
 from safewrite.protocol.members import Found
 from safewrite.protocol.values import LedgerRecord, Listed
@@ -44,6 +45,13 @@ class Candidate(Protocol):
     rebased: int
     """How often it was renewed, from the first try on, for what the commits of others changed alone; such a conflict may be met as often
     as it comes."""
+
+    @property
+    def held_s(self) -> float:
+        """For how many seconds the newest version that was examined asks those that change rows to wait for the next one."""
+
+    def holding(self, commit_id: str, held_s: float) -> Candidate:
+        """A version without rows that asks so."""
 
     @property
     def anchor(self) -> Anchor | None:
@@ -173,6 +181,7 @@ class Try:
     """What this write knows of the queue of members; None if it shares no commit."""
     made_way: bool = False
     """Before its first try it met a commit under way, and went to wait with those that share."""
+    holds: Holds = field(default_factory=Holds)
     mixed: bool = False
     """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 

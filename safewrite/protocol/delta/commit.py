@@ -20,6 +20,7 @@ can never both land.  No attempt leaves N for N+1 while N is in doubt.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -28,7 +29,7 @@ from safewrite.errors import (
     RetriesExhaustedError,
     SafewriteError,
 )
-from safewrite.protocol import keys, sharing, ticket_queue
+from safewrite.protocol import held_version, keys, sharing, ticket_queue
 from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.contention import BaseMovedError, spread
 from safewrite.protocol.delta import claim as claims
@@ -49,6 +50,7 @@ from safewrite.protocol.effects import (
     Failed,
     Get,
     Missing,
+    NewId,
     Ok,
     Outcome,
     PutIfAbsent,
@@ -193,6 +195,9 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
         yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
+        if state.candidate.rebases and (yield from _made_room(state)):
+            state.fresh = False
+            continue
         yield from sharing.gather(state)
         is_whole = yield from _renewed(state)
         if state.share is not None:
@@ -210,7 +215,8 @@ def _commit(state: LogTry) -> Generator[Effect, Outcome, Landed]:
         waits_alone = state.ticket is None and (
             sharing.leads(state.share) if waits else not (yield from queue(state))
         )
-        if waits_alone and is_whole:  # else a rival has just committed: it is overtaken at once, or never
+        if waits_alone and is_whole and not state.holds.wants:
+            # else a rival has just committed: it is overtaken at once, or never
             yield _spread(state, version, (yield from ticket_queue.now()))
 
 
@@ -223,8 +229,44 @@ def _renewed(state: Try) -> Generator[Effect, Outcome, bool]:
     return True
 
 
+def _made_room(state: LogTry) -> Generator[Effect, Outcome, bool]:
+    """Wait while another writer holds the table, or hold it; True if the log is to be looked at again."""
+    held_s, holds = state.candidate.held_s, state.holds
+    if held_s and holds.passed != state.seen:
+        holds.waits(state.seen, state.attempts)
+        until_s = min(state.started_s + state.limits.timeout_s, state.limits.until_s)
+        yield from held_version.stand_aside(held_s, lambda: _is_there(state.seen + 1), until_s)
+        return True
+    if not holds.wants:
+        return False
+    yield from _hold(state)
+    return True
+
+
+def _is_there(version: int) -> Generator[Effect, Outcome, bool]:
+    return isinstance((yield Get(claims.commit_path(version), name="held.look")), Ok)
+
+
+def _hold(state: LogTry) -> Steps:
+    """Ask the others to wait until our next try; it is tried once, and again after a rival that was first."""
+    drawn = yield NewId(name="held.id")
+    assert isinstance(drawn, Ok)
+    holder = state.candidate.holding(str(drawn.value), state.holds.hold_s(state.limits))
+    alone, once = replace(state.arbiter, lease=False, shares=0), replace(state.limits, attempts=1)
+    try:
+        landed = yield from commit(holder, state.seen, arbiter=alone, limits=once, fresh=True)
+    except RetriesExhaustedError:
+        return
+    except SafewriteError:
+        state.holds.asked()  # what it means to us the next look tells
+        return
+    state.holds.asked(None if landed.already else landed.version)
+
+
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:
     """Leave a turn that was passed over while we planned: the next one is held for as long as a plan takes."""
+    if state.candidate.rebases:
+        state.holds.lost(state.attempts, (yield from ticket_queue.now()) - began_s, state.limits)
     if state.arbiter.lease:
         state.spent_s = (yield from ticket_queue.now()) - began_s
         if ticket_queue.outlasted(state.spent_s, state.limits):

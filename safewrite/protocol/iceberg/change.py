@@ -90,6 +90,9 @@ class Plan(Protocol):
     rebased: int
     """How often it was staged again for what the commits of others changed alone; such a conflict may be met as often as it comes."""
 
+    def holding(self, write_id: str, held_s: float) -> Plan:
+        """A snapshot without rows that asks others to wait so many seconds for the next one."""
+
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that already carries this write, if there is one.
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from safewrite.errors import RetriesExhaustedError, TableNotFoundError
-from safewrite.protocol import sharing, ticket_queue
+from safewrite.errors import RetriesExhaustedError, SafewriteError, TableNotFoundError
+from safewrite.protocol import held_version, sharing, ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import BaseMovedError, spread
-from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome, Together
+from safewrite.protocol.effects import Backoff, Effect, Get, Missing, NewId, Ok, Outcome, Together
+from safewrite.protocol.held_version import Holds
 from safewrite.protocol.iceberg.change import CatalogSharer, LoadTable, Plan, TableChange
 from safewrite.protocol.iceberg.failures import unaccounted
 from safewrite.protocol.iceberg.head import TableVersion
@@ -68,6 +69,7 @@ class CatalogTry:
     share: Share[CatalogSharer] | None = None
     """What this write knows of the queue of members; None if it shares no commit."""
     started_s: float = 0.0
+    holds: Holds = field(default_factory=Holds)
     last_acts: tuple[Effect, ...] = ()
     """What is performed once the catalog has accepted a change."""
 
@@ -214,10 +216,12 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         done.contended = True
         ended_s = yield from ticket_queue.now()
         yield from turn.lost(ended_s - began_s)
+        state.holds.lost(done.attempts, ended_s - began_s, turn.limits)
         waits = share is not None
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
         waits_alone = sharing.leads(share) if waits else not (yield from turn.wait())
-        if waits_alone and change is not None:  # else a rival has just committed: overtaken at once, or never
+        if waits_alone and change is not None and not (state.plan.rebases and state.holds.wants):
+            # else a rival has just committed: overtaken at once, or never
             left_s = min(state.started_s + turn.limits.timeout_s, turn.limits.until_s) - ended_s
             yield _spread(done, tried, ended_s - began_s, rebases=state.plan.rebases, left_s=left_s)
         tried = state.examined
@@ -229,6 +233,8 @@ def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]
     That counts as a try where much was done for it.
     """
     yield from state.turn.hold()
+    if state.plan.rebases and (yield from _made_room(state)):
+        return None
     yield from sharing.gather(state)
     before, change = state.plan.rebased, None
     try:
@@ -243,6 +249,44 @@ def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]
     if state.share is not None:
         state.share.leave_out()
     return change
+
+
+def _made_room(state: CatalogTry) -> Generator[Effect, Outcome, bool]:
+    """Wait while another writer holds the table, or hold it; True if the table is to be looked at again."""
+    head, holds, limits = state.done.head, state.holds, state.limits
+    if head.held_s and holds.passed != head.current:
+        holds.waits(head.current, state.done.attempts)
+        until_s = min(state.started_s + limits.timeout_s, limits.until_s)
+        yield from held_version.stand_aside(head.held_s, lambda: _has_moved(head), until_s)
+        return True
+    if not holds.wants:
+        return False
+    yield from _hold(state)
+    return True
+
+
+def _has_moved(head: TableVersion) -> Generator[Effect, Outcome, bool]:
+    there = yield LoadTable(name="held.look")
+    return (
+        isinstance(there, Ok)
+        and isinstance(there.value, TableVersion)
+        and there.value.current != head.current
+    )
+
+
+def _hold(state: CatalogTry) -> Steps:
+    """Ask the others to wait until our next try; it is tried once, and again after a rival that was first."""
+    drawn = yield NewId(name="held.id")
+    assert isinstance(drawn, Ok)
+    holder = state.plan.holding(str(drawn.value), state.holds.hold_s(state.limits))
+    try:
+        swapped = yield from commit(holder, state.done.head, limits=replace(state.limits, attempts=1))
+    except RetriesExhaustedError:
+        return
+    except SafewriteError:
+        state.holds.asked()  # what it means to us the next look tells
+        return
+    state.holds.asked(None if swapped.already else swapped.head.current)
 
 
 def _landed(state: CatalogTry, change: TableChange) -> Generator[Effect, Outcome, bool]:

@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from safewrite.protocol.held_version import held_s_of
+
+HELD = "safewrite.held-s"
+"""What a snapshot's summary calls for how many seconds it holds the table."""
+
 
 def scope_of(table_id: str, branch_id: str) -> str:
     """What keys are unique in: a table, or one branch of it."""
@@ -47,6 +52,11 @@ class TableVersion:
     def scope(self) -> str:
         """What keys are unique in: the table, or one branch of it."""
         return scope_of(self.table_id, self.branch_id)
+
+    @property
+    def held_s(self) -> float:
+        """For how many seconds the newest snapshot of the branch asks others to wait for the next one."""
+        return 0.0 if self.current is None else held_s_of(self.summaries.get(self.current, {}).get(HELD))
 
     def ancestors(self) -> Iterator[int]:
         """Snapshots of the branch from the newest back, as far as the metadata knows them."""

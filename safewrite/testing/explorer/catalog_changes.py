@@ -96,7 +96,7 @@ class SharedChangePlan(SharedRowPlan):
         said = tuple(self.changes_by_key().values()), self.made
         return adding(head, snapshot_id, key, attempt, path, said=said)
 
-    def withdrawal(self, write_id: str) -> RowPlan:
+    def saying(self, write_id: str, said: object) -> RowPlan:
         """A plan that takes back what was offered of the change."""
         first = self.first or self.snapshot_id
         return _WithdrawalPlan(

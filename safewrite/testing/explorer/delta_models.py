@@ -22,6 +22,7 @@ from safewrite.testing.explorer.unions import Rows, marking
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 
+HOLDING = "holding"
 COMPACTION = "compacting"
 """The program that changes no row, and may be left out."""
 
@@ -38,6 +39,7 @@ _OURS = [
     "stamping",
     "rewriting",
     "marking",
+    HOLDING,
     COMPACTION,
 ]
 ROW_PROGRAMS = {"group": group, "sharing": sharing, "stamping": stamping}
@@ -154,7 +156,8 @@ class Model:
         how = {"again": incarnation > 0, "fresh": writer.fresh, "queue_first": writer.queue_first}
         if writer.program in CHANGE_PROGRAMS:
             return CHANGE_PROGRAMS[writer.program](writer.key, writer.change, attempt, self.arbiter, **how)
-        if writer.program == "marking":
+        if writer.program in {"marking", HOLDING}:
+            how["holds"] = writer.program == HOLDING
             return marking(writer.key, writer.rows, attempt, self.arbiter, **how)
         how["light"] = writer.light
         if writer.program in ROW_PROGRAMS:

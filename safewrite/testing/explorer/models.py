@@ -9,6 +9,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
+    HOLDING,
     MARKS,
     MARKS_TOO,
     SHARED_DELETE,
@@ -216,6 +217,17 @@ MODELS = {
                 replace(MARKS, restarts=0),
                 replace(MARKS_TOO, restarts=0),
                 replace(MARKS, key="marks-third", rows=(7,), restarts=0),
+            ),
+            OBJECTS,
+            0,
+            1,
+        ),
+        Model(
+            "held-three",
+            "the same, where who loses two tries holds the table by a version without rows",
+            tuple(
+                replace(one, program=HOLDING, restarts=0)
+                for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))
             ),
             OBJECTS,
             0,

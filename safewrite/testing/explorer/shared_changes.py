@@ -16,7 +16,7 @@ from safewrite.delta.write.waiting import WITHDRAWN, fitting
 from safewrite.delta.write.withdrawal import taken_back
 from safewrite.delta.write.write import write
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError, StorageError
-from safewrite.protocol.ask import ask
+from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
@@ -67,6 +67,7 @@ class SharedChange(SharedRow):
     withdrawn: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The keys that commits withdraw."""
     engine_version: str = ""
+    limits: Limits = LIMITS
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
         yield from ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -26,13 +26,24 @@ from safewrite.protocol import staging
 from safewrite.protocol.delta.commit import Arbiter, Found
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.testing.explorer.automaton import Program
-from safewrite.testing.explorer.rows import LIMITS, RowCandidate, action_of, known, with_action, written
+from safewrite.testing.explorer.rows import (
+    LIMITS,
+    RowCandidate,
+    action_of,
+    entries_of,
+    known,
+    with_action,
+    written,
+)
 
 Rows: TypeAlias = tuple[int, ...]
 """Rows of the one data file, by their numbers in it."""
 COUNT = 8
 """How many rows the file has: a file of which more than half would be gone is written again, which is no union."""
 ACTION = "marks"
+HELD = "held"
+HOLDING = replace(LIMITS, long_s=0.0)
+"""The limits of a writer that holds the table once it lost two tries."""
 FIRST: Action = {
     "path": "f.parquet",
     "size": 1,
@@ -74,6 +85,10 @@ class Marking(RowCandidate):
     removal: RowRemoval | None = None
     left: tuple[str, ...] = ()
     """Files of vectors of earlier plans."""
+    held_s: float = 0.0
+
+    def holding(self, commit_id: str, held_s: float) -> Holder:
+        return Holder(self.write, commit_id, self.accounted, table_id=self.table_id, held_s=held_s)
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
         return self._plan()
@@ -115,9 +130,20 @@ class Marking(RowCandidate):
 
     def examine(self, version: int, body: bytes) -> Found | None:
         found = RowCandidate.examine(self, version, body)
+        self.held_s = action_of(body, HELD) or 0.0
         if found is None and (told := told_by(body)) is not None:
             self.newest = told[1]
         return found
+
+
+@dataclass(slots=True)
+class Holder(RowCandidate):
+    """A version without rows that holds the table."""
+
+    held_s: float = 0.0
+
+    def body(self, version: int) -> bytes:
+        return with_action(entries_of([], self.attempt), HELD, self.held_s)
 
 
 def told_by(body: bytes) -> tuple[Rows, Action] | None:
@@ -127,15 +153,25 @@ def told_by(body: bytes) -> tuple[Rows, Action] | None:
 
 
 def marking(
-    key: str, rows: Rows, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
+    key: str,
+    rows: Rows,
+    attempt: str,
+    arbiter: Arbiter,
+    *,
+    again: bool,
+    fresh: bool,
+    queue_first: bool,
+    holds: bool = False,
 ) -> Program:
-    """One call that deletes rows of the file."""
+    """One call that deletes rows of the file, and ``holds`` the table where it loses two tries."""
     seen, table_id, body = yield from known(attempt, again=again)
     add = (told_by(body) or ((), FIRST))[1]
     row = Marking(
         Write(key, "1:0", 1), attempt, seen, table_id=table_id, rows=rows, newest=add, planned=FIRST
     )
-    return (yield from written(row, arbiter, queue_first=queue_first, fresh=fresh and not again))
+    row.rebases, row.held_s = holds, action_of(body, HELD) or 0.0
+    limits, fresh = HOLDING if holds else LIMITS, fresh and not again
+    return (yield from written(row, arbiter, limits=limits, queue_first=queue_first, fresh=fresh))
 
 
 def unequal(told: Iterable[tuple[str, Rows, Rows | str]]) -> str:

@@ -1,0 +1,119 @@
+"""A writer that lost two long tries asks the others to wait, by a version without rows, in both formats (decision 0093)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safewrite.protocol.effects import Backoff, Effect, Now, Ok, Outcome, Sleep
+from safewrite.protocol.held_version import NAP_S_MAX
+from safewrite.testing.steps import Stepwise
+from tests.changes.test_decide import up
+from tests.changes.test_rivals import Killed
+from tests.changes.test_tables import COMMIT, Lake, apply
+from tests.changes.test_where_beside_rivals import table_of
+
+FORMS = ["delta", "iceberg"]
+LEASE_S = 3.0
+
+
+class Waiting(Stepwise):
+    """A world in which time passes by sleep alone; something happens before one commit after another, or at one sleep after another."""
+
+    def __init__(self, table: Any, form: str, *acts: Callable[[], object], at: str = "") -> None:
+        super().__init__(table.world)
+        self.now_s, self.acts, self.at = 0.0, [*acts], at or COMMIT[form]
+        table.world = self
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if step.partition("#")[0] == self.at and self.acts:
+            self.acts.pop(0)()
+        if isinstance(effect, Now):
+            return Ok(self.now_s)
+        if isinstance(effect, Sleep | Backoff):
+            self.now_s += effect.seconds if isinstance(effect, Sleep) else 0.0
+            return Ok(None)
+        return self.world.perform(effect)
+
+
+def die() -> None:
+    raise Killed
+
+
+def lake_of(form: str, folder: Path) -> Lake:
+    lake = Lake(form, folder)
+    apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(6)])
+    return lake
+
+
+def losing(lake: Lake, *then: Callable[[], object]) -> Any:
+    """A table whose next call loses two tries to a rival, and takes them for long ones; ``then`` is before the commits after these."""
+    rival, table = lake.open(), lake.open()
+    table.limits = replace(table.limits, long_s=0.0, timeout_s=20.0)
+    acts = [lambda turn=turn: apply(rival, [up((turn, 0), f"theirs {turn}", (turn, "x"))]) for turn in (2, 3)]
+    Waiting(table, lake.format, *acts, *then)
+    return table
+
+
+OURS = [up((9, 0), "ours", (5, "x"))]
+MADE = {(key, "x"): {2: "theirs 2", 3: "theirs 3"}.get(key, "old") for key in range(6)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_writer_that_lost_two_long_tries_holds_the_table_and_lands_in_its_next(
+    form: str, tmp_path: Path
+) -> None:
+    lake = lake_of(form, tmp_path)
+    table = losing(lake)
+    receipt = apply(table, OURS)
+    assert (receipt.attempts, receipt.rebased) == (3, 2)
+    assert lake.rows() == MADE | {(5, "x"): "ours"}
+    newest = [(one.rows_added, one.write_count) for one in lake.open().history(2)]
+    assert newest[0][1] == 1
+    assert newest[1] in {(0, 0), (None, 0)}, "no version without rows is before it"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_dies_while_it_holds_the_table_costs_others_the_time_it_said_and_its_write_is_not_there(
+    form: str, tmp_path: Path
+) -> None:
+    lake = lake_of(form, tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS, key="ours")
+    rival = lake.open()
+    world = Waiting(rival, form)
+    for turn in (4, 5):
+        apply(rival, [up((turn, 0), "later", (0, "x"))])
+        assert LEASE_S <= world.now_s < LEASE_S + NAP_S_MAX
+    assert apply(lake.open(), OURS, key="ours").outcome == "committed"
+    assert lake.rows() == MADE | {(5, "x"): "ours", (0, "x"): "later"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_waits_goes_on_as_soon_as_the_holder_has_landed(form: str, tmp_path: Path) -> None:
+    lake = lake_of(form, tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS, key="ours")
+    rival, holder = lake.open(), lake.open()
+    Waiting(holder, form)
+    world = Waiting(rival, form, lambda: apply(holder, OURS, key="ours"), at="held.wait")
+    receipt = apply(rival, [up((4, 0), "later", (0, "x"))])
+    assert not world.acts, "it did not wait"
+    assert world.now_s < 0.2
+    assert receipt.attempts == 1
+    assert lake.rows() == MADE | {(5, "x"): "ours", (0, "x"): "later"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_only_appends_waits_for_nobody(form: str, tmp_path: Path) -> None:
+    lake = lake_of(form, tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS)
+    table = lake.open()
+    world = Waiting(table, form)
+    table.append(table_of([(50, "x", 2, 0, "came")]))
+    assert not world.now_s
