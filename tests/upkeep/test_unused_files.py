@@ -10,9 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
@@ -24,7 +21,6 @@ from safewrite.upkeep.unused import inner_tables
 from tests.mutants.seams import no_steps
 
 DAY_S = 24 * 3600
-VECTORS = {"delta.enableDeletionVectors": "true", "delta.deletedFileRetentionDuration": "interval 1 seconds"}
 SCHEMA = pa.schema({"id": pa.int64()})
 
 
@@ -149,68 +145,6 @@ def test_a_table_within_the_folder_keeps_its_files(tmp_path: Path, catalog: SqlC
     ) == ("a/",)
 
 
-OPERATIONS = st.sampled_from(["append", "delete", "overwrite", "change", "maintain", "checkpoint"])
-
-
-@settings(max_examples=4)
-@given(st.lists(st.tuples(OPERATIONS, st.integers(0, 3)), min_size=3, max_size=10))
-def test_every_version_of_the_last_week_reads_as_before(
-    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, int]]
-) -> None:
-    """Versions of before may go, as in any engine; that of a week ago was current within the week."""
-    folder = tmp_path_factory.mktemp("t") / "t"
-    schema = pa.schema({"id": pa.int64(), "at": pa.int64()})
-    table = sw.create(str(folder), schema, properties=VECTORS)
-    ages = {0: 0.0}
-    for number, (what, days) in enumerate(history, 1):
-        grow_older(folder, days)
-        ages = {version: age + days for version, age in ages.items()}
-        rows = [{"id": number * 10 + one, "at": number} for one in range(3)]
-        table = sw.open(str(folder))
-        if what == "append":
-            table.append(rows)
-        elif what == "delete":
-            table.delete(where=[("id", ">", number * 5)])
-        elif what == "overwrite":
-            table.overwrite(rows)
-        elif what == "change":
-            table.apply_changes(rows, keys=["id"], sequence_by=["at"])
-        elif what == "maintain":
-            table.maintain()
-        else:
-            table.checkpoint()
-        ages |= {version: 0.0 for version in range(table.version + 1) if version not in ages}
-    was = {version: rows_of(folder, version) for version in ages}
-    put_orphan("delta", folder)
-    grow_older(folder, 2)
-    removes(table)
-    let_a_day_pass(folder)
-    removes(table)
-    week = [version for version, age in ages.items() if age + 2 < 7]
-    kept = {*week, max((version for version, age in ages.items() if age + 2 >= 7), default=0)}
-    for version in kept:
-        assert rows_of(folder, version) == was[version]
-
-
-def rows_of(folder: Path, version: int) -> list[int]:
-    found = DeltaTable(str(folder), version=version)
-    return (
-        sorted(pa.table(found.to_pyarrow_table())["id"].to_pylist())
-        if not _has_vectors(found)
-        else _by_us(folder, version)
-    )
-
-
-def _has_vectors(found: DeltaTable) -> bool:
-    return "deletionVectors" in (found.protocol().reader_features or ())
-
-
-def _by_us(folder: Path, version: int) -> list[int]:
-    import polars as pl
-
-    return sorted(pl.read_delta(str(folder), version=version)["id"].to_list())
-
-
 def test_files_of_snapshots_that_expired_go_and_those_of_a_tag_stay(
     tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,62 +172,6 @@ def test_files_of_snapshots_that_expired_go_and_those_of_a_tag_stay(
     assert found.scan().to_arrow()["id"].to_pylist() == [5]
     table.append([{"id": 6}])
     assert table.rows(where="id >= 0").num_rows == 2
-
-
-NAMED = st.sampled_from(["append", "delete", "overwrite", "change", "maintain", "tag", "branch"])
-
-
-@settings(max_examples=4)
-@given(st.lists(NAMED, min_size=3, max_size=10), st.data())
-def test_every_snapshot_that_is_kept_reads_as_before(
-    tmp_path_factory: pytest.TempPathFactory, history: list[str], draw: st.DataObject
-) -> None:
-    """By name or by age: on the main branch, on others and under tags; some snapshots expire in between."""
-    place = tmp_path_factory.mktemp("t")
-    catalog = SqlCatalog("local", uri=f"sqlite:///{place}/c.db", warehouse=place.as_uri())
-    properties = {"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
-    schema = pa.schema({"id": pa.int64(), "at": pa.int64()})
-    table = sw.create("db.t", schema, catalog=catalog, create_namespace=True, properties=properties)
-    table.append([{"id": 0, "at": 0}])
-    for number, what in enumerate(history, 1):
-        rows = [{"id": number * 10 + one, "at": number} for one in range(3)]
-        if what == "tag":
-            catalog.load_table("db.t").manage_snapshots().create_tag(table.version, f"t{number}").commit()
-        elif what == "branch":
-            sw.open("db.t", catalog=catalog, branch="other").append(rows)
-        elif what == "delete":
-            table.delete(where=[("id", ">", number * 5)])
-        elif what == "change":
-            table.apply_changes(rows, keys=["id"], sequence_by=["at"])
-        elif what == "maintain":
-            table.maintain()
-        else:
-            {"append": table.append, "overwrite": table.overwrite}[what](rows)
-        table.refresh()
-    found = catalog.load_table("db.t")
-    named = {one.snapshot_id for one in found.metadata.refs.values()}
-    old = [one.snapshot_id for one in found.snapshots() if one.snapshot_id not in named]
-    if gone := [one for one in old if draw.draw(st.booleans())]:
-        found.maintenance.expire_snapshots().by_ids(gone).commit()
-    was = snapshots_of(catalog)
-    assert named <= was.keys()
-    folder = place / "db" / "t"
-    put_orphan("iceberg", folder)
-    grow_older(folder, 30)
-    removes(table.refresh())
-    let_a_day_pass(folder)
-    assert removes(table).removed["unused_files"] >= 1
-    assert snapshots_of(catalog) == was
-    catalog.engine.dispose()
-
-
-def snapshots_of(catalog: SqlCatalog) -> dict[int, list[Any]]:
-    """The rows of each snapshot that the table has, by PyIceberg."""
-    table = catalog.load_table("db.t")
-    return {
-        one.snapshot_id: sorted(table.scan(snapshot_id=one.snapshot_id).to_arrow()["id"].to_pylist())
-        for one in table.snapshots()
-    }
 
 
 def test_a_folder_with_metadata_of_another_table_is_left_alone(tmp_path: Path, catalog: SqlCatalog) -> None:
