@@ -1,7 +1,7 @@
 """Many processes that write to one table whose rows have ids, by every verb, while Spark changes rows of its own.
 
 ``python -m tests.spark.row_id_writer CONFIG``: CONFIG is JSON of ``table``, its ``settings`` or ``name`` and ``properties`` of its
-catalog, how many ``writers`` there are, and a ``folder``, to which each writes the versions of its append and of its changes as ``<writer>.json``.
+catalog, what changes bring ``besides``, how many ``writers`` there are, and a ``folder``, to which each writes the versions of its append and of its changes as ``<writer>.json``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def row(number: int, value: str, *, gone: bool = False) -> dict[str, Any]:
     return {"id": number, "value": value, "gone": gone}
 
 
-def write(table: sw.Table, writer: int) -> dict[str, int]:
+def write(table: sw.Table, writer: int, besides: Mapping[str, Any]) -> dict[str, int]:
     """Append, change and delete rows, each once; the versions that were committed."""
     own = first(writer)
     appended = table.append([{"id": own + at, "value": "a"} for at in range(4)], key=f"append-{writer}")
     given = [row(own, "b"), row(own + 1, "b", gone=True), row(own + 4, "b")]
     hot = row(1 + writer % HOT, f"w{writer:03}")
     how: Any = {"keys": ["id"], "sequence_by": ["value"], "delete_when": "gone"}
-    changed = table.apply_changes([*given, hot], key=f"change-{writer}", **how)
+    changes = [{**change, **besides} for change in (*given, hot)]
+    changed = table.apply_changes(changes, key=f"change-{writer}", **how)
     table.delete(f"id = {own + 2}", key=f"delete-{writer}")
     if writer % UPKEEP == 0:
         table.maintain()
@@ -117,11 +118,12 @@ def check(
 
 
 def _run(config: dict[str, Any], writer: int) -> None:
+    besides = config.get("besides", {})
     if "settings" in config:
-        versions = write(sw.open(config["table"], **config["settings"]), writer)
+        versions = write(sw.open(config["table"], **config["settings"]), writer, besides)
     else:
         with closing(load(config["name"], **config["properties"])) as catalog:
-            versions = write(sw.open(config["table"], catalog=catalog), writer)
+            versions = write(sw.open(config["table"], catalog=catalog), writer, besides)
     (Path(config["folder"]) / f"{writer}.json").write_text(json.dumps(versions))
 
 
