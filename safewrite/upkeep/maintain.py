@@ -11,7 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from safewrite.boundary.public import after_ack
@@ -277,7 +277,8 @@ def maintain(
             run.left.clear()
             found = table.inventory()
     run.settle(remove_unused=remove_unused)
-    return _report(run, first, table.inventory() if run.commits else found)
+    done = [group for one in run.commits for group in one.done]
+    return _report(run, first, table.inventory() if run.commits else found, done)
 
 
 def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
@@ -286,33 +287,20 @@ def _foreseen(run: _Run, found: Inventory) -> MaintainReport:
     while waiting:
         groups += run.taken(waiting, found.target)
     outputs, size = sum(one.outputs for one in groups), sum(one.live_bytes for one in groups)
-    files_in, bytes_in = sum(len(one.files) for one in groups), sum(one.size for one in groups)
-    return MaintainReport(
-        run.table.uri,
-        found.version,
-        True,
-        len(found.files),
-        found.size,
-        len(found.files) - files_in + outputs,
-        found.size - bytes_in + size,
-        groups=len(groups),
-        files_in=files_in,
-        bytes_in=bytes_in,
+    report = _report(run, found, found, groups)
+    return replace(
+        report,
+        dry_run=True,
+        files_after=report.files_before - report.files_in + outputs,
+        bytes_after=report.bytes_before - report.bytes_in + size,
         files_out=outputs,
         bytes_out=size,
         rows=_rows(groups),
-        deleted_rows=_gone(groups),
-        requests_saved=sum(one.requests_saved for one in groups),
-        left=dict(run.left),
-        removed=run.removed,
-        unused_listed=run.settled.unused.listed,
-        unused_kept=run.settled.unused.kept,
-        elapsed_s=run.table.now_s() - run.started_s,
     )
 
 
-def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
-    done = [group for one in run.commits for group in one.done]
+def _report(run: _Run, first: Inventory, last: Inventory, done: Sequence[Group]) -> MaintainReport:
+    """What a run did, and these groups."""
     dropped = Counter(why for one in run.commits for why in one.dropped)
     return MaintainReport(
         run.table.uri,
@@ -329,7 +317,7 @@ def _report(run: _Run, first: Inventory, last: Inventory) -> MaintainReport:
         files_out=sum(one.files for one in run.commits),
         bytes_out=sum(one.size for one in run.commits),
         rows=_summed(one.rows for one in run.commits),
-        deleted_rows=_gone(done),
+        deleted_rows=sum(file.gone for one in done for file in one.files),
         requests_saved=sum(one.requests_saved for one in done),
         dropped=dict(dropped),
         left=dict(run.left),
@@ -346,10 +334,6 @@ def _rows(groups: Sequence[Group]) -> int | None:
     return _summed(
         None if file.rows is None else file.rows - file.gone for one in groups for file in one.files
     )
-
-
-def _gone(groups: Sequence[Group]) -> int:
-    return sum(file.gone for one in groups for file in one.files)
 
 
 def _summed(counts: Iterable[int | None]) -> int | None:
