@@ -299,3 +299,29 @@ def test_old_metadata_that_lies_elsewhere_is_not_deleted(
     connection.drop_old_metadata(old, now.metadata)  # type: ignore[arg-type]
     place.check_untouched()
     assert "are kept" in caplog.text
+
+
+def test_old_metadata_goes_where_the_tables_location_ends_with_a_slash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pyiceberg.table.update import SetLocationUpdate
+
+    settings = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/w",
+    }
+    properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    }
+    table = sw.create("db.t", ROWS.schema, catalog=settings, properties=properties)
+    format_ = table._format
+    with format_.connection.catalog.load_table("db.t").transaction() as change:
+        change._apply((SetLocationUpdate(location=f"file://{tmp_path}/w/db/t/"),))
+    kept = []
+    for _ in range(4):
+        table.append(MORE)
+        kept.append(len(list((tmp_path / "w/db/t/metadata").glob("*.metadata.json"))))
+    assert kept[-1] == kept[0], "old files of the table's own go"
+    assert "are kept" not in caplog.text

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from bench.cdc.source_stack import ROOT, SMALL_SPARK, Job
-from bench.servers.spark import Cluster
+from bench.servers.spark import Cluster, read_classes
 
 _BETWEEN_S = (1.0, 8.0)
 """How long executors have until the next one is killed."""
@@ -33,6 +33,15 @@ def on_cluster(cluster: Cluster, jobs: int = 1) -> dict[str, str]:
         "spark.task.maxFailures": "20",
         "spark.speculation": "true",
     }
+
+
+def short_lived() -> dict[str, str]:
+    """Spark's settings of drivers and executors that live for half a minute: their Java takes a third of the CPU until it works.
+
+    It compiles quickly rather than well, and begins with classes that another one has read.
+    """
+    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={read_classes()}"
+    return {f"spark.{kind}.extraJavaOptions": options for kind in ("driver", "executor")}
 
 
 class ExecutorKiller:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bench.cdc import sink
 from bench.cdc.check import Difference, differences_from, read, rival_differences
-from bench.cdc.cluster import ExecutorKiller, on_cluster
+from bench.cdc.cluster import ExecutorKiller, on_cluster, short_lived
 from bench.cdc.modes import Mode, events_of, faults_of
 from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
@@ -161,7 +161,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
         if plan.engine != "local":
             cluster = stack.enter_context(Cluster(folder, memory="2g"))
             for job in jobs:
-                job.spark = on_cluster(cluster, len(jobs))
+                job.spark = on_cluster(cluster, len(jobs)) | short_lived()
             killer = stack.enter_context(ExecutorKiller(cluster, jobs, plan.executor_kills, plan.seed))
         outcome = _under_faults(plan, source, jobs, say)
         outcome.is_hard = source.is_hard

@@ -112,6 +112,8 @@ class Scaled:
     """The part of the executors' CPU that each of them took."""
     driver_mib: float = 0.0
     """The most that the driver's Python had in memory."""
+    chosen: list[str] = field(default_factory=list)
+    """Where the batches of ``auto`` landed and why, as the ledger says."""
 
     @property
     def driver_ms(self) -> float:
@@ -260,7 +262,7 @@ def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
         {kind: spent / max(1, told.rows) * 1e6 for kind, spent in by_kind(usage.kinds, one).items()}
         for one in (grown, compiled)
     )
-    told.shares = shares_of(usage.kinds, grown)
+    told.shares, told.chosen = shares_of(usage.kinds, grown), _chosen(job)
     if len(told.shares) != told.executors:
         raise RuntimeError(
             f"{len(told.shares)} executors worked, not {told.executors}: the job ran elsewhere"
@@ -281,11 +283,21 @@ def _grown(before: Mapping[int, float], after: Mapping[int, float]) -> dict[int,
 
 
 def _landed(job: Job) -> int:
+    return sum(line["records"] for line in _lines(job, ["records"]))
+
+
+def _chosen(job: Job) -> list[str]:
+    lines = _lines(job, ["batch", "table", "engine"])
+    chosen = {line["batch"]: line["engine"] for line in lines if line["table"] is None and line["engine"]}
+    return [chosen[batch] for batch in sorted(chosen)]
+
+
+def _lines(job: Job, columns: list[str]) -> list[dict[str, Any]]:
+    """These columns of the ledger."""
     place = job.lake / "cdc" / "shop-delta_ledger"
     if not (place / "_delta_log").exists():
-        return 0
-    ledger = pa.table(deltalake.DeltaTable(str(place)).to_pyarrow_table(columns=["records"]))
-    return sum(ledger.column("records").to_pylist())
+        return []
+    return pa.table(deltalake.DeltaTable(str(place)).to_pyarrow_table(columns=columns)).to_pylist()
 
 
 def _quiet(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from bench.cdc.cluster import on_cluster
+from bench.cdc.cluster import on_cluster, short_lived
 from bench.servers.spark import Cluster
 from safewrite.changes.tasks import apply_job
 from safewrite.engine import choice
@@ -28,13 +28,10 @@ from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
 from safewrite.medallion.tables.engine import by_executors
 
-_BETWEEN_S, _WITHIN_S = (20.0, 100.0), 3.0
+_BETWEEN_S, _WITHIN_S = (5.0, 40.0), 3.0
 """How long executors have until the next is killed; and how long it may be at its tasks by then."""
-_QUICK = {
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.locality.wait": "0s",
-}
-"""Executors that live for some seconds, and tasks that take less."""
+_QUICK = {"spark.locality.wait": "0s"}
+"""Tasks take less than executors wait for better ones."""
 ON_CLUSTERS = frozenset({"spark", "auto"})
 _LIMITS = {
     "tasks": (0, 5, -1, -1),
@@ -157,7 +154,7 @@ def killing(folder: Path, kills: int, seed: int) -> Iterator[Counter[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the Python of the path
     with Cluster(folder) as cluster:
-        settings = on_cluster(cluster) | _QUICK
+        settings = on_cluster(cluster) | short_lived() | _QUICK
         given = [f'--conf "{name}={value}"' for name, value in settings.items()]
         os.environ[_ARGUMENTS] = " ".join([*given, "pyspark-shell"])
 

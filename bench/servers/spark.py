@@ -6,7 +6,11 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
@@ -92,6 +96,40 @@ def _kill(running: list[int], draw: random.Random) -> bool:
         except ProcessLookupError:  # it ended just now
             return False
     return bool(running)
+
+
+_READ = """
+import sys
+from pyspark.sql import SparkSession
+options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={sys.argv[1]}"
+session = SparkSession.builder.master("local[1]").config("spark.driver.extraJavaOptions", options).getOrCreate()
+rows = session.range(100).selectExpr("id % 7 AS key", "CAST(id AS binary) AS value")
+rows.repartition(2, "key").mapInArrow(lambda batches: batches, rows.schema).groupBy("key").count().collect()
+source = session.readStream.format("rate").load()
+query = source.writeStream.foreachBatch(lambda batch, number: batch.collect()).trigger(availableNow=True).start()
+query.awaitTermination(60)
+session.stop()
+"""
+"""Lets Spark's Java read the classes of jobs like those of the benches, and write them when it ends."""
+
+
+def read_classes() -> Path:
+    """The file of Java's classes that Spark needs, read and checked; made once on this machine.
+
+    Java itself looks whether they are of its version and of the jars in its path, and goes on without them if not.
+    """
+    made = (
+        Path(tempfile.gettempdir()) / f"safewrite-spark-{sha256(str(_home()).encode()).hexdigest()[:12]}.jsa"
+    )
+    if not made.exists():
+        new = made.with_suffix(f".{os.getpid()}")
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
+        subprocess.run(
+            [sys.executable, "-c", _READ, new], check=False, env=environment, capture_output=True, timeout=300
+        )
+        if new.exists():
+            new.rename(made)
+    return made
 
 
 def _home() -> Path:

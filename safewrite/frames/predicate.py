@@ -111,13 +111,13 @@ Predicate: TypeAlias = Compare | In | IsNull | Related | Constant | Not | Both |
 
 
 def within(values: Mapping[str, pa.Array]) -> Predicate:
-    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each."""
+    """A condition that rows with such values in each of these columns satisfy, by the least and the greatest of each; none does without a value."""
     parts: list[Predicate] = []
     for name, some in values.items():
         if len(some):
             ends = pc.min_max(some)
             parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
-    return Both(tuple(parts)) if parts else Constant(True)
+    return Both(tuple(parts)) if parts else Constant(not values)
 
 
 def _name(column: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from safewrite.frames.prepare import Prepared
 
 EVERYTHING: Predicate = Constant(True)
+NOWHERE: Predicate = Constant(False)
 
 
 def digest(predicate: Predicate, operation: str) -> bytes:

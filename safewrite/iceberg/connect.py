@@ -83,7 +83,8 @@ class Connection:
 
         if now.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
             return
-        folder = (now.properties.get("write.metadata.path") or f"{base.location()}/metadata").rstrip("/")
+        own = f"{base.location().rstrip('/')}/metadata"
+        folder = now.properties.get("write.metadata.path", own).rstrip("/")
         named = [entry.metadata_file for entry in base.metadata.metadata_log]
         if any(climbs(path) or not path.startswith(f"{folder}/") for path in named):
             log.warning(

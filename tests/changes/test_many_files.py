@@ -29,6 +29,7 @@ from safewrite.iceberg.write import matching_files as iceberg_files
 from safewrite.protocol.effects import Failed, Get, Missing, Unknown
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers
+from tests.changes.tasked import by_tasks
 from tests.changes.test_decide import KEYS, SEQUENCE, changes, down, up
 from tests.changes.test_merge_on_read import Marked
 from tests.changes.test_outside import Told
@@ -187,6 +188,30 @@ def test_a_condition_reads_other_columns_of_files_that_are_rewritten_only(
     assert looked.count(None) == 1
     assert len(looked) == FILES + 1
     assert set(lake.rows()) == {(number, b) for number in range(FILES) for b in "xyz"} - {(2, "y")}
+
+
+TIED = "has a row or tombstone with the sequence of a truncate, so neither comes first: {'a': 3, 'b': 'y'}. Nothing was"
+
+
+@pytest.mark.sweep("merge-on-read")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("others", [[], [up((9, 0), "new", (0, "x"))]])
+def test_a_truncate_with_the_sequence_of_a_row_of_any_key_is_refused(
+    kind: str, others: list[Change], tmp_path: Path
+) -> None:
+    """Whether the row comes before it cannot be known, though no change of the batch has its key."""
+    lake = many(kind, tmp_path)
+    apply(lake.open(), [up((5, 0), "late", (3, "y"))])
+    before = lake.rows()
+    for _ in range(2):  # the second look is by indexes
+        with pytest.raises(sw.InvalidInputError, match=TIED):
+            apply(lake.open(), [*others, Change("truncate", (5, 0))])
+        with by_tasks(), pytest.raises(sw.InvalidInputError, match=TIED):
+            apply(lake.open(), [*others, Change("truncate", (5, 0))])
+    assert lake.rows() == before
+    told = apply(lake.open(), [*others, Change("truncate", (4, 9))])
+    assert (told.changes["truncated"], (3, "y") in lake.rows()) == (1, True)
+    assert len(lake.rows()) == 1 + len(others)
 
 
 @pytest.mark.long

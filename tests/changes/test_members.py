@@ -126,6 +126,15 @@ def test_members_that_were_committed_before_are_left_out_and_told(lake: Lake) ->
     assert (lake.open().version, lake.rows()) == (version, {OTHER: "b"})
 
 
+def test_a_member_whose_truncate_ties_with_a_row_of_another_key_is_refused_alone(lake: Lake) -> None:
+    table = lake.open()
+    apply(table, [up((1, 0)), up((5, 0), "tied", OTHER)])
+    found = many(table, [("tied", [Change("truncate", (5, 0))]), ("good", [up((6, 0), "good")])])
+    assert [type(one) for one in found] == [sw.InvalidInputError, sw.Receipt]
+    assert "neither comes first" in str(found[0])
+    assert lake.rows() == {K: "good", OTHER: "tied"}
+
+
 def test_a_member_at_fault_does_not_hold_up_the_others_and_leaves_no_trace(lake: Lake) -> None:
     table = lake.open()
     apply(table, [up((1, 0))], key="first")

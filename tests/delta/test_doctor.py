@@ -108,6 +108,16 @@ def test_a_torn_commit_is_found_by_its_version(tmp_path: Path) -> None:
     assert findings(tmp_path)["torn_commit"].details == {"version": 2}
 
 
+def test_a_commit_that_was_cut_at_the_end_of_a_line_is_found(tmp_path: Path) -> None:
+    table = sw.open(tmp_path, create=True)
+    table.append([{"id": 1}])
+    table.append([{"id": 2}], key="cut")
+    commit = tmp_path / commit_path(1)
+    commit.write_bytes(commit.read_bytes().splitlines(keepends=True)[0])
+    found = findings(tmp_path)["torn_commit"]
+    assert (found.severity, found.details) == (Severity.DANGER, {"version": 1, "files": 1})
+
+
 def test_a_hole_in_the_log_is_found_by_its_versions(tmp_path: Path) -> None:
     table_of(tmp_path, *[(add(str(number)),) for number in range(5)])
     (tmp_path / commit_path(2)).unlink()

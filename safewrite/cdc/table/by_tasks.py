@@ -1,7 +1,7 @@
 """Lands batches by tasks: what is known of tables goes there, what tasks say of them comes back.
 
-A table's changes are applied in parts.  Where something takes all of them together, or the table is not as tasks knew it, they are
-read again whole, and land in one part.  A batch is landed again if an executor is gone: what it committed is found by the tables'
+A table's changes are applied in parts.  Where something takes all of them together, they are read again whole, and land in one part.
+A batch is landed again if an executor is gone, or if a table is not as tasks knew it: what it committed is found by the tables'
 positions.
 """
 
@@ -26,7 +26,7 @@ from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.cdc.records.records import KafkaRecords
 from safewrite.cdc.routing.routing import Router
 from safewrite.cdc.table.decode_task import DecodeReport, DecodeTask, union
-from safewrite.cdc.table.shares import ShareReport, Sharing, TableView
+from safewrite.cdc.table.shares import ShareReport, Sharing, StaleViewError, TableView
 from safewrite.cdc.table.table_share import JobParts
 from safewrite.cdc.table.task_shares import TaskShare, view_of
 from safewrite.changes.members.shared_jobs import SharedJobs
@@ -115,6 +115,8 @@ class SharesOfBatch:
     doubts: dict[str, str]
     decode: Callable[[frozenset[str]], Decoded]
     """Decodes what some tables get, which comes whole."""
+    looks_again: bool = False
+    """Whether tables that are not as tasks knew them are looked at, and the batch is landed again."""
 
     def prepared(self, routed: Routed) -> list[TaskShare]:
         """The tables of these changes with the columns that they bring; so many at a time.
@@ -123,6 +125,7 @@ class SharesOfBatch:
 
         Raises:
             EngineError: an executor is gone.
+            StaleViewError: tasks have to read the records again, for tables are known by now.
         """
         doubts = {
             name: self._why(name) for name in self.records if name in routed or name not in self.share_reports
@@ -138,6 +141,9 @@ class SharesOfBatch:
                     share.entry.by_executors = 0 if self.work.is_here else report.records
                     shares.append(share)
                 except UnfitError as error:
+                    if self.looks_again and isinstance(error, StaleViewError):
+                        self.landing.look(self.work, [report.table for report in reports])
+                        raise StaleViewError(f"{report.table.name}: {error}") from error
                     doubts[report.table.name] = str(error)
         if doubts:
             self.take(doubts, routed)
@@ -232,11 +238,11 @@ class TaskLanding:
                 self._look(done, work)
             sharing = self._sharing(batch, work) if turn < TURNS else None
             try:
-                return self._landed(batch, done, work, finish, sharing)
-            except EngineError as gone:
+                return self._landed(batch, done, work, finish, sharing, looks_again=turn < TURNS - 1)
+            except (EngineError, StaleViewError) as error:
                 if turn == TURNS:
                     raise
-                log.info("batch %s of %s is landed again: %s", batch.number, self.job.config.job, gone)
+                log.info("batch %s of %s is landed again: %s", batch.number, self.job.config.job, error)
         raise AssertionError("unreachable")
 
     def _landed(
@@ -246,6 +252,8 @@ class TaskLanding:
         work: ExecutorWork,
         finish: Finish,
         sharing: Sharing | None,
+        *,
+        looks_again: bool,
     ) -> list[LedgerEntry]:
         decoder = self.job.decoder
         ended = {} if batch.replay else self.job.ledger.ended(batch.ranges, done)
@@ -274,8 +282,11 @@ class TaskLanding:
             doubts |= {name: why for one in reports for name, why in one.doubts.items()}
             return finish(
                 decoded,
-                SharesOfBatch(self, work, batch, done, share_reports, records, jobs, sharing, doubts, decode),
-            )
+                SharesOfBatch(
+                    self, work, batch, done, share_reports, records, jobs, sharing, doubts, decode,
+                    looks_again and not work.is_here,
+                ),
+            )  # fmt: skip
 
     def commit(
         self,
@@ -353,10 +364,13 @@ class TaskLanding:
             for table in self.landed(done)
             if table.name not in self.views and table.name not in self.unreached
         ]
-        if not unknown:
-            return
+        if unknown:
+            self.look(work, unknown)
+
+    def look(self, work: ExecutorWork, tables: Iterable[TargetTable]) -> None:
+        """Look at tables, so many at a time: tasks know them from the next time on that they read records."""
         with ThreadPoolExecutor(self.at_once(work), "safewrite-cdc") as pool:
-            self.views |= dict(pool.map(self._looked, unknown))
+            self.views |= dict(pool.map(self._looked, tables))
 
     def _looked(self, table: TargetTable) -> tuple[str, TableView]:
         try:

@@ -52,6 +52,10 @@ LETTERS_MAX = 1000
 """A report brings no more dead letters of a table from an executor; others come aside."""
 
 
+class StaleViewError(UnfitError):
+    """A table is not as tasks knew it when they read its records."""
+
+
 @dataclass(frozen=True)
 class TableView:
     """What tasks know of a table: as it was when the driver last looked at it."""

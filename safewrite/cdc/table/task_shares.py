@@ -28,7 +28,7 @@ from safewrite.cdc.rows.moved_keys import Filled
 from safewrite.cdc.rows.snapshot_boundary import SnapshotBoundary
 from safewrite.cdc.sql.computing import ChunkSql
 from safewrite.cdc.table.ledger_counts import count_again, count_dead, counts_of, counts_of_versions
-from safewrite.cdc.table.shares import PLACE, ROW, ShareReport, TableView
+from safewrite.cdc.table.shares import PLACE, ROW, ShareReport, StaleViewError, TableView
 from safewrite.cdc.table.table_share import JobParts, TableShare, ToLand
 from safewrite.cdc.table.version_changes import Apply, VersionDoubt
 from safewrite.cdc.table.versions import VersionRule
@@ -172,7 +172,8 @@ class TaskShare(TableShare):
         """A table with the columns that its changes bring.
 
         Raises:
-            UnfitError: the table is not as tasks knew it, or its changes must all be in one part.
+            StaleViewError: the table is not as tasks knew it.
+            UnfitError: its changes must all be in one part.
         """
         name, table = job.config.job, report.table
         try:
@@ -181,7 +182,7 @@ class TaskShare(TableShare):
             raise UnfitError(str(error)) from error
         job.refuse_other_table(table, found, positions, done)
         if view_of(name, found, positions, view.parts) != view:
-            raise UnfitError("it is not as it was when its records were read")
+            raise StaleViewError("it is not as it was when its records were read")
         receipt = cls._receipt_before(job, found, report, batch)
         if receipt is not None and (table.expressions or counts_of(receipt, table) is None):
             raise UnfitError("an attempt before landed all of its records, and it has SQL (filter, computed)")

@@ -79,9 +79,11 @@ class KeySearch(ABC):
         sequence_by: Sequence[str],
         schema: pa.Schema,
         lasting: pa.Schema = NO_COLUMNS,
+        cuts: Mapping[str, pa.Array] | None = None,
     ) -> None:
         self._keys, self._names = tuple(keys), (*keys, *sequence_by)
         self._lasting = lasting
+        self.cuts = cuts or {}
         self._columns = (*self._names, *lasting.names)
         self._nothing = loose(schema).empty_table()
         is_small = all(pa.types.is_int64(one.type) for one in lasting)
@@ -95,13 +97,28 @@ class KeySearch(ABC):
         """The columns to look at first."""
         return self._columns
 
-    @abstractmethod
     def search(self, table: pa.Table) -> FoundRows:
-        """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
+        """The rows that have keys of the batch or may tie with a truncate, of a table with some columns at least.  Safe in threads."""
+        flags = self._with_keys(table)
+        if self.cuts:
+            flags = flags | among(table, self.cuts)
+        numbers = np.flatnonzero(flags)
+        return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
 
-    @abstractmethod
     def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
         """As :meth:`search`, by the index of a file of which the rows at ``gone``, which ascend, are deleted.  Safe in threads."""
+        if self.cuts:
+            return self.search(index.living(gone)[0])
+        found = self._in_index(index, gone)
+        return self._hits(*found, index.rows.num_rows - (0 if gone is None else len(gone)))
+
+    @abstractmethod
+    def _with_keys(self, table: pa.Table) -> Flags:
+        """Which rows have keys of the batch."""
+
+    @abstractmethod
+    def _in_index(self, index: KeyIndex, gone: Numbers | None) -> tuple[pa.Table, Numbers]:
+        """The live rows that have keys of the batch, and their numbers among all live rows."""
 
     @abstractmethod
     def suffices(self, hits: FoundRows) -> bool:
@@ -133,11 +150,6 @@ class KeySearch(ABC):
             return FoundRows(self._nothing, numbers, of, is_whole=True, lasting=lasting)
         is_whole = set(self._nothing.column_names) <= set(rows.column_names)
         return FoundRows(filled(rows, self._nothing.schema), numbers, of, is_whole, lasting)
-
-    def _indexed_hits(
-        self, found: tuple[pa.Table, Numbers], index: KeyIndex, gone: Numbers | None
-    ) -> FoundRows:
-        return self._hits(*found, index.rows.num_rows - (0 if gone is None else len(gone)))
 
 
 @dataclass(frozen=True)
@@ -205,7 +217,7 @@ class BatchKeys(KeySearch):
         needs_whole: bool = False,
         lasting: pa.Schema = NO_COLUMNS,
     ) -> None:
-        super().__init__(batch.keys, batch.sequence_by, schema, lasting)
+        super().__init__(batch.keys, batch.sequence_by, schema, lasting, batch.cuts)
         self.values = values_of(batch.table, batch.keys)
         """The values that each key column has."""
         self._changed = batch.table.select(self._names)
@@ -255,15 +267,12 @@ class BatchKeys(KeySearch):
             rows, numbers, sum(one.of for one in was), all(one.is_whole for one in was)
         )
 
-    def search(self, table: pa.Table) -> FoundRows:
-        """See :class:`KeySearch`."""
-        numbers = np.flatnonzero(among(table, self.values))
-        return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
+    def _with_keys(self, table: pa.Table) -> Flags:
+        return among(table, self.values)
 
-    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
-        """See :class:`KeySearch`."""
+    def _in_index(self, index: KeyIndex, gone: Numbers | None) -> tuple[pa.Table, Numbers]:
         assert self.lookup is not None
-        return self._indexed_hits(self.lookup.rows_in(index, gone), index, gone)
+        return self.lookup.rows_in(index, gone)
 
     def suffices(self, hits: FoundRows) -> bool:
         """See :class:`KeySearch`: no row ties with a change, and none carries values on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,6 +65,8 @@ class WantedKeys:
     whole: bool = False
     lasting: pa.Schema = NO_COLUMNS
     """The columns of which the next row of a key takes the values along."""
+    cuts: Mapping[str, pa.Array] = field(default_factory=dict)
+    """See :attr:`safewrite.changes.meaning.decide.ChangeBatch.cuts`."""
 
     @cached_property
     def hash_set(self) -> HashSet | None:
@@ -76,22 +78,24 @@ class FoundKeys(KeySearch):
     """Looks for keys by their hashes, without the batch: what is found may have other keys, of the same hash."""
 
     def __init__(self, wanted: WantedKeys) -> None:
-        super().__init__(wanted.keys, wanted.sequence_by, wanted.schema, wanted.lasting)
+        super().__init__(wanted.keys, wanted.sequence_by, wanted.schema, wanted.lasting, wanted.cuts)
         self.wanted = wanted
 
     def search(self, table: pa.Table) -> FoundRows:
         """See :class:`KeySearch`."""
-        known = self.wanted.hash_set
-        if known is None:
+        if self.wanted.hash_set is None:
             return self._hits(table, np.arange(table.num_rows), table.num_rows)
-        numbers = known.among(key_hashes(table, self.wanted.keys))
-        return self._hits(table.take(pa.array(numbers)), numbers, table.num_rows)
+        return super().search(table)
 
-    def search_index(self, index: KeyIndex, gone: Numbers | None = None) -> FoundRows:
-        """See :class:`KeySearch`."""
+    def _with_keys(self, table: pa.Table) -> Flags:
+        flags, known = np.zeros(table.num_rows, np.bool_), self.wanted.hash_set
+        assert known is not None
+        flags[known.among(key_hashes(table, self.wanted.keys))] = True
+        return flags
+
+    def _in_index(self, index: KeyIndex, gone: Numbers | None) -> tuple[pa.Table, Numbers]:
         known = self.wanted.hash_set
-        found = index.living(gone) if known is None else known.rows_in(index, gone)
-        return self._indexed_hits(found, index, gone)
+        return index.living(gone) if known is None else known.rows_in(index, gone)
 
     def suffices(self, hits: FoundRows) -> bool:
         """See :class:`KeySearch`."""

@@ -8,7 +8,7 @@ docs/apply-changes.md for what goes past them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
@@ -78,12 +78,22 @@ class ChangeBatch:
     absent: Mapping[str, Flags] = field(default_factory=dict)
     marks: str | None = None
 
+    @property
+    def cuts(self) -> dict[str, pa.Array]:
+        """The values that the sequences of truncates have; a row of any key may tie with one.  Nothing where there are none."""
+        return cuts_of(self.table.filter(pa.array(self.ops == ChangeOp.TRUNCATE)), self.sequence_by)
+
+
+def cuts_of(truncates: pa.Table, sequence_by: Sequence[str]) -> dict[str, pa.Array]:
+    """See :attr:`ChangeBatch.cuts`."""
+    return values_of(truncates, sequence_by) if truncates.num_rows else {}
+
 
 @dataclass(frozen=True)
 class KnownRows:
     """What a table holds of the keys of a batch, and what it remembers of keys that it holds no more.
 
-    ``rows`` has the target's columns.  ``tombstones`` has keys and sequence of deleted rows, all of them.  Nothing at
+    ``rows`` has the target's columns; with those of the keys come those that have the sequence of a truncate.  ``tombstones`` has keys and sequence of deleted rows, all of them.  Nothing at
     or before ``floor`` is in the table: it was truncated there.  Tombstones up to ``forgotten`` were given up.
     """
 

@@ -80,11 +80,11 @@ class BatchWork(Protocol):
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
-        """The values of each key column."""
+        """The values of key columns, of each or of those that have few; none with a truncate, for any row may tie with it."""
 
     @property
     def bounds(self) -> Predicate:
-        """A condition that rows with keys of the changes satisfy."""
+        """A condition that rows satisfy that have keys of the changes, or may tie with a truncate."""
 
     def apply(
         self, memory: Memory, files: Sequence[LiveFile], now_ms: int

@@ -221,12 +221,12 @@ class ApplyJob:
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
-        """The values of key columns that have few."""
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
         return self.changes.values
 
     @property
     def bounds(self) -> Predicate:
-        """A condition that rows with keys of the batch satisfy."""
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
         return self.changes.bounds
 
     # --- a plan -------------------------------------------------------------------------------------
@@ -379,7 +379,13 @@ class ApplyJob:
         number, report, spec = len(self._looks), self.changes.report, self.changes.spec
         groups = in_groups(files, LOOK_BYTES, LOOK_FILES)
         wanted = WantedKeys(
-            spec.looked_up, spec.sequence_by, self.changes.schema, report.key_hashes(), whole, self.lasting
+            spec.looked_up,
+            spec.sequence_by,
+            self.changes.schema,
+            report.key_hashes(),
+            whole,
+            self.lasting,
+            self.changes.cuts,
         )
         task = LookUp(self.files, groups, wanted, self._parts, number)
         mapped = self._stack.enter_context(engine.map(engine.numbers(len(groups)), task))

@@ -28,7 +28,7 @@ from safewrite.changes.lookup.table_files import (
     WantedKeys,
     of_table,
 )
-from safewrite.changes.meaning.positions import Numbers, meeting
+from safewrite.changes.meaning.positions import Numbers, among, meeting
 from safewrite.changes.meaning.reading import loose
 from safewrite.changes.tasks.by_part import FILE, OF_ROWS, POS, KeyDecisions, PartInput, answered
 from safewrite.changes.tasks.read_task import CHANGES, OF_CHANGES, ROWS
@@ -182,7 +182,7 @@ class ApplyPart:
         return AppliedPart(decision.answer, written, come, *counts)
 
     def _asked(self, changes: pa.Table, rows: pa.Table) -> pa.Table:
-        """Those rows of live files that have a key of the changes."""
+        """Those rows of live files that have a key of the changes, or tie with a truncate."""
         whole = [name for name, places in self.gone.items() if places is None]
         if whole:
             rows = rows.filter(pc.invert(pc.is_in(rows.column(FILE), pa.array(whole, pa.string()))))
@@ -194,6 +194,8 @@ class ApplyPart:
                 rows = rows.filter(pc.invert(lost))
         keys = [*self.question.spec.looked_up]
         asked = meeting(changes.select(keys), rows.select(keys))
+        if self.question.cuts:
+            asked |= among(rows, self.question.cuts)
         return rows if asked.all() else rows.filter(pa.array(asked))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows, cuts_of
 from safewrite.changes.meaning.positions import Numbers, Position, meeting, values_of
 from safewrite.changes.meaning.reading import Absent, loose
 from safewrite.changes.meaning.row_rule import RowRule
@@ -40,6 +40,11 @@ class PartInput:
     floor: Position | None = None
     forgotten: Position | None = None
     whole: bool = False
+
+    @property
+    def cuts(self) -> dict[str, pa.Array]:
+        """See :attr:`safewrite.changes.tasks.read_task.ReadBatch.cuts`."""
+        return {} if self.spec.rule else cuts_of(self.truncates, self.spec.sequence_by)
 
 
 @dataclass

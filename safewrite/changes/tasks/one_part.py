@@ -78,12 +78,12 @@ class OnePart:
 
     @property
     def values(self) -> Mapping[str, pa.Array]:
-        """The values of each key column."""
-        return self.sought.values
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
+        return {} if self.sought.cuts else self.sought.values
 
     @cached_property
     def bounds(self) -> Predicate:
-        """A condition that rows with keys of the changes satisfy."""
+        """See :class:`safewrite.changes.tasks.abc.BatchWork`."""
         return within(self.values)
 
     # --- a plan -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.lookup.key_index import Hashes, ascending, key_hashes
-from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp
+from safewrite.changes.meaning.decide import ChangeBatch, ChangeOp, cuts_of
 from safewrite.changes.meaning.positions import Flags, values_of
 from safewrite.changes.meaning.reading import Changes, loose, read
 from safewrite.changes.meaning.spec import Spec
@@ -19,6 +19,7 @@ from safewrite.engine.abc import TaskAttempt, TaskOutput
 from safewrite.engine.exchange import CHUNKS, Dealt
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, within
+from safewrite.frames.replace_where import EVERYTHING, NOWHERE
 
 OP, PLACE, ABSENT = "_safewrite_op", "_safewrite_place", "_safewrite_absent"
 OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
@@ -197,11 +198,19 @@ class ReadBatch:
         return self.report.fingerprint.rows
 
     @cached_property
+    def cuts(self) -> dict[str, pa.Array]:
+        """See :attr:`ChangeBatch.cuts`; where a rule decides, no row ties."""
+        return {} if self.spec.rule else cuts_of(self.report.truncates, self.spec.sequence_by)
+
+    @cached_property
     def values(self) -> dict[str, pa.Array]:
-        """The values of key columns that have few: the same for every plan, so that no file is asked about twice."""
-        return {name: values for name, values in self.report.values.items() if values is not None}
+        """See :attr:`safewrite.changes.tasks.abc.BatchWork.values`: the same for every plan, so that no file is asked about twice."""
+        few = {name: values for name, values in self.report.values.items() if values is not None}
+        return {} if self.cuts else few
 
     @property
     def bounds(self) -> Predicate:
-        """A condition that rows with keys of the batch satisfy."""
-        return within(self.report.ends)
+        """See :attr:`safewrite.changes.tasks.abc.BatchWork.bounds`."""
+        if self.cuts:
+            return EVERYTHING
+        return within(self.report.ends) if self.report.ends else NOWHERE

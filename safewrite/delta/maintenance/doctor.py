@@ -16,6 +16,7 @@ from safewrite.delta.log.segment import hint
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.maintenance import data_files, forgotten_keys, other_writers, vanished, waiting_writes
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
+from safewrite.delta.write.members import ENGINE
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.protocol.effects import Get, Ok
@@ -111,6 +112,16 @@ def _log(found: Inspection) -> Findings:
             "the whole commit back, or restore the table to the version before.",
             {"version": version},
         )  # fmt: skip
+    for version, commit in sorted(found.commits.items()):
+        if (named := _files_named(commit)) > (there := len(commit.adds())):
+            yield Finding(
+                DANGER, "torn_commit",
+                f"Version {version} of the log ends early: it says that it adds {named} files, and it adds {there}. The rows of the "
+                "others are lost to readers, while their keys are told `already_committed`.",
+                "Put the whole commit back, from a versioned copy of the object or the temp file of that version in _delta_log/.tmp/; or "
+                "restore the table to the version before, and write the batches again under new keys.",
+                {"version": version, "files": named - there},
+            )  # fmt: skip
     base = max((c.version for c in found.listing.checkpoints), default=-1)
     first = min(found.listing.commits, default=0)
     start = min(first, base + 1)
@@ -129,6 +140,13 @@ def _log(found: Inspection) -> Findings:
         yield Finding(
             DANGER, "unreadable_log", found.state_error.message, "Restore the log from a versioned copy."
         )
+
+
+def _files_named(commit: Commit) -> int:
+    """How many new files an append of safewrite says that it has; 0 of any other commit."""
+    info = commit.commit_info or {}
+    count = str((info.get("operationMetrics") or {}).get("numFiles"))
+    return int(count) if ENGINE in info and info.get("isBlindAppend") and count.isdecimal() else 0
 
 
 def _checkpoints(found: Inspection) -> Findings:

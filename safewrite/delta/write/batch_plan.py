@@ -47,7 +47,7 @@ from safewrite.delta.write.staging import StagedFile
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.frames.prepare import Prepared, prepare
-from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.replace_where import NOWHERE
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.contention import BaseMovedError
 from safewrite.protocol.delta.claim import commit_path
@@ -266,7 +266,7 @@ def writes_much(gone: GoneRows[FileKey], live: Mapping[FileKey, Action], state: 
 def holding(work: BatchWork, live: Mapping[FileKey, Action], state: Snapshot) -> list[FileKey]:
     """The live files that may have a row with a key of a batch."""
     bounds, values = work.bounds, work.values
-    if bounds == EVERYTHING:  # truncates alone
+    if bounds == NOWHERE:
         return []
     pruning = Pruning(values, state)
     found = [key for key, add in live.items() if pruning.may_hold(add)]

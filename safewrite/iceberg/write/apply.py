@@ -21,7 +21,7 @@ from safewrite.changes.tasks.abc import MUCH_BYTES, AppliedBatch, BatchWork
 from safewrite.changes.tasks.one_part import OnePart
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import Predicate
-from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.replace_where import EVERYTHING, NOWHERE
 from safewrite.iceberg.data.pruning import SoughtValues
 from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.data.schema import arrow_schema
@@ -117,7 +117,7 @@ class ApplyPlan(AppendPlan):
         looked: dict[Mark, LiveFile] = {}
         if spec.full_refresh:
             tasks = yield from self._tasks(head, EVERYTHING)
-        elif work.bounds != EVERYTHING:  # else there are truncates alone
+        elif work.bounds != NOWHERE:
             tasks = yield from self._tasks(head, work.bounds)
             if self._sought is None or self._sought.of is not work.values:
                 self._sought = SoughtValues(work.values)
