@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 import resource
 import sys
@@ -19,6 +20,8 @@ import typer.testing
 from botocore.loaders import Loader, create_loader
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
+from safewrite.protocol.ask import Limits
 
 pytest_plugins = ["tests.servers"]
 
@@ -59,6 +62,8 @@ def one_loader(search_path: str | None = None) -> OneLoader:
 
 
 botocore.session.create_loader = one_loader
+# How long a try takes on a busy machine decides no test: those that are about it say what is long.
+Limits.__init__.__defaults__ = (*(Limits.__init__.__defaults__ or ())[:-1], math.inf)
 # Each call of a command would build all commands first, in a tenth of a second.
 typer.testing._get_command = cache(typer.testing._get_command)
 

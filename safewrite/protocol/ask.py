@@ -32,8 +32,8 @@ class Limits:
     lost or refused for now; a throttled one is repeated for as long as ``timeout_s`` and ``until_s`` allow.
     ``timeout_s`` limits the whole commit.  ``lease_s`` is how long an unmoving
     queue is watched before its holder is passed over.  ``recheck_s`` is how old the check of the data files
-    may be at a commit.  ``until_s`` is the monotonic time after which no attempt is begun.  A lost try of ``long_s`` that went on from
-    an earlier one is long: the next one asks others to wait (``held_version``).
+    may be at a commit.  ``until_s`` is the monotonic time after which no attempt is begun.  Before the next try
+    after one that took ``long_s`` others are asked to wait (``held_version``).
     """
 
     attempts: int = 200
@@ -42,7 +42,7 @@ class Limits:
     lease_s: float = 3.0
     recheck_s: float = 60.0
     until_s: float = math.inf
-    long_s: float = 0.25
+    long_s: float = 0.5
 
     def elsewhere(self) -> Limits:
         """These limits for another machine, whose monotonic time began at another moment."""

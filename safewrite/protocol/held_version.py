@@ -1,4 +1,4 @@
-"""Lets a writer that loses again and again commit next, by a version without rows that asks the others to wait.
+"""Lets a writer that lost a long try commit next, by a version without rows that asks the others to wait.
 
 Who never loses a version asks no queue, and a table without a service has none.  But whoever changes rows reads the versions before
 its own.  One that holds the table says for how many seconds, and they wait so long for the next version, each by its own clock.
@@ -30,10 +30,10 @@ class Holds:
     wants: bool = False
     longest_s: float = 0.0
 
-    def lost(self, attempts: int, spent_s: float, limits: Limits) -> None:
-        """The last of so many tries is lost: the second one at least, and it took long although it went on from the one before."""
+    def lost(self, spent_s: float, limits: Limits) -> None:
+        """A try is lost, after the time that it took since the look before it: the next one may take as long."""
         self.longest_s = max(self.longest_s, spent_s)
-        self.wants = attempts > 1 and spent_s >= limits.long_s
+        self.wants = spent_s >= limits.long_s
 
     def waits(self, version: int | None, attempts: int) -> None:
         """Another writer holds the table.  Who had lost a try goes next: else all who waited would plan at once, and all but one in vain."""

@@ -40,7 +40,7 @@ from tests.protocol.scripts import script
 
 Steps = Generator[Effect, Outcome, Any]
 LIMITS = Limits(lease_s=1.0, timeout_s=1e6, attempts=10_000)
-PATIENT = Limits(timeout_s=1e6)
+PATIENT = Limits(timeout_s=1e6, long_s=0.25)
 REQUEST_S = 0.02
 
 
@@ -213,13 +213,13 @@ def test_a_plan_that_is_broken_off_as_soon_as_a_rival_commits_takes_few_tries(se
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_plan_that_takes_longer_than_a_rival_leaves_holds_the_table_after_two_lost_tries(seed: int) -> None:
+def test_a_plan_that_takes_longer_than_a_rival_leaves_holds_the_table_after_a_lost_try(seed: int) -> None:
     """The rival never loses a version, so it asks no queue; without this the plan lands when the rival ends."""
     race, landed = Race(rng=random.Random(seed)), list[tuple[str, Landed]]()
     large = race.rebasing(1.5, "large", landed, 3, looks=8)
     race.run([large, race.rebasing(0.5, "small", landed, 60, pause_s=0.1 + seed / 10)])
     tries = [done.attempts for name, done in landed if name == "large"]
-    assert max(tries) <= 3
+    assert max(tries) == 2
     assert max(done.attempts for name, done in landed if name == "small") <= 3
     assert [name for name, _ in landed[-20:]] == ["small"] * 20
 
@@ -243,7 +243,7 @@ def test_nobody_waits_beyond_its_own_time_for_who_holds_the_table() -> None:
     race = Race()
     race.world.perform(PutIfAbsent(commit_path(0), b"dead 0 50.0"))
     with pytest.raises(RetriesExhaustedError, match="before the first attempt"):
-        race.run([race.rebasing(0.1, "small", [], 1, limits=Limits(timeout_s=2.0))])
+        race.run([race.rebasing(0.1, "small", [], 1, limits=Limits(timeout_s=2.0, long_s=0.25))])
     assert race.now_s < 3.0
 
 
@@ -259,7 +259,7 @@ def test_a_crowd_without_a_queue_takes_few_tries(seed: int) -> None:
     race.run([race.rebasing(0.3, f"writer-{number}", landed, 4) for number in range(8)])
     assert len({done.version for _, done in landed}) == 32
     assert sum(done.attempts for _, done in landed) <= 2.3 * 32
-    assert max(done.attempts for _, done in landed) <= 3
+    assert max(done.attempts for _, done in landed) == 2
 
 
 def test_a_dead_holder_is_waited_for_as_long_as_it_asked_and_no_longer() -> None:

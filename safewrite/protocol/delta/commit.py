@@ -266,7 +266,7 @@ def _hold(state: LogTry) -> Steps:
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:
     """Leave a turn that was passed over while we planned: the next one is held for as long as a plan takes."""
     if state.candidate.rebases:
-        state.holds.lost(state.attempts, (yield from ticket_queue.now()) - began_s, state.limits)
+        state.holds.lost((yield from ticket_queue.now()) - began_s, state.limits)
     if state.arbiter.lease:
         state.spent_s = (yield from ticket_queue.now()) - began_s
         if ticket_queue.outlasted(state.spent_s, state.limits):

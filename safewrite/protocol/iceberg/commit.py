@@ -216,7 +216,7 @@ def _commit(state: CatalogTry, queue_first: bool) -> Steps:
         done.contended = True
         ended_s = yield from ticket_queue.now()
         yield from turn.lost(ended_s - began_s)
-        state.holds.lost(done.attempts, ended_s - began_s, turn.limits)
+        state.holds.lost(ended_s - began_s, turn.limits)
         waits = share is not None
         looks = not waits or sharing.leads(share)  # who waits is to look when it is its turn
         waits_alone = sharing.leads(share) if waits else not (yield from turn.wait())

@@ -224,7 +224,7 @@ MODELS = {
         ),
         Model(
             "held-three",
-            "the same, where who loses two tries holds the table by a version without rows",
+            "the same, where who loses a try holds the table by a version without rows",
             tuple(
                 replace(one, program=HOLDING, restarts=0)
                 for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))

@@ -43,7 +43,7 @@ COUNT = 8
 ACTION = "marks"
 HELD = "held"
 HOLDING = replace(LIMITS, long_s=0.0)
-"""The limits of a writer that holds the table once it lost two tries."""
+"""The limits of a writer that holds the table once it lost a try."""
 FIRST: Action = {
     "path": "f.parquet",
     "size": 1,
@@ -163,7 +163,7 @@ def marking(
     queue_first: bool,
     holds: bool = False,
 ) -> Program:
-    """One call that deletes rows of the file, and ``holds`` the table where it loses two tries."""
+    """One call that deletes rows of the file, and ``holds`` the table where it loses a try."""
     seen, table_id, body = yield from known(attempt, again=again)
     add = (told_by(body) or ((), FIRST))[1]
     row = Marking(
