@@ -11,10 +11,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog as OpenSqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
+import safewrite as sw
 from safewrite.iceberg.catalog import metadata_files
 from safewrite.iceberg.catalog.glue_catalog import GlueCatalog
 from safewrite.iceberg.catalog.loading import load
 from safewrite.protocol.effects import PROVED, Failed, Missing, Ok, Outcome
+from tests.upkeep.test_clocks import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,3 +180,30 @@ def test_no_change_copies_all_snapshots_and_each_is_written_as_pyiceberg_writes_
         1,
         1,
     ]
+
+
+def test_a_change_after_a_writer_whose_clock_was_ahead_is_of_no_earlier_time(
+    properties: dict[str, str],
+) -> None:
+    """Java's library reads no metadata that is older than its newest snapshot, nor snapshots out of their order: Spark lost the table."""
+    catalog = created(properties)
+    rows = pa.table({"id": [1]}, SCHEMA)
+    with clock(2.0):
+        catalog.load_table(NAME).append(rows)
+    catalog.load_table(NAME).transaction().set_properties(a="b").commit_transaction()
+    changed = catalog.load_table(NAME).metadata
+    assert changed.last_updated_ms >= changed.snapshot_log[-1].timestamp_ms
+
+
+def test_a_snapshot_is_of_no_earlier_time_than_the_one_before_though_a_change_between_was(
+    properties: dict[str, str],
+) -> None:
+    """PyIceberg made the change, by the time of now: a history out of its order stays unreadable for Java's library."""
+    created(properties)
+    catalog, rows = OpenSqlCatalog("lab", **properties), pa.table({"id": [1]}, SCHEMA)
+    with clock(2.0):
+        catalog.load_table(NAME).append(rows)
+    catalog.load_table(NAME).transaction().set_properties(a="b").commit_transaction()
+    sw.open(NAME, catalog=catalog).append(rows)
+    times = [one.timestamp_ms for one in catalog.load_table(NAME).metadata.snapshot_log]
+    assert times == sorted(times)

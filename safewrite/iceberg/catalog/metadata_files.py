@@ -93,6 +93,8 @@ class MetadataFiles(MetastoreCatalog):
         is_new = current_table is None and v3.makes_v3(updates)
         given = v3.as_written(updates) if is_new else updates
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, given)
+        if current_table is not None:
+            staged.metadata = _not_before(staged.metadata, current_table.metadata)
         if is_new:
             staged.metadata = v3.upgraded(staged.metadata)
         return staged
@@ -133,6 +135,19 @@ def _without_copies(metadata: TableMetadata) -> TableMetadata:
     """The metadata, of which a deep copy makes no snapshot and no entry of the history again."""
     shared = {"snapshots": _Shared(metadata.snapshots), "snapshot_log": _Shared(metadata.snapshot_log)}
     return metadata.model_copy(update=shared)
+
+
+def _not_before(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
+    """The metadata with no earlier time than that which it follows, and its newest snapshot, whatever this process's clock says.
+
+    PyIceberg (0.12.0) gives a change without a snapshot the time of now.  Where a writer's clock was ahead before, Java's library
+    refuses to read that (``TableMetadata``: "Invalid update timestamp").
+    """
+    log_ms = max((one.timestamp_ms for one in metadata.snapshot_log[-1:]), default=0)
+    least_ms = max(base.last_updated_ms, log_ms)
+    if metadata.last_updated_ms >= least_ms:
+        return metadata
+    return metadata.model_copy(update={"last_updated_ms": least_ms})
 
 
 def write(metadata: TableMetadata, file: OutputFile, *, overwrite: bool = False) -> None:

@@ -282,7 +282,9 @@ def snapshot(
             "parent-snapshot-id": parent_id,
             "manifest-list": list_location,
             "sequence-number": metadata.next_sequence_number(),
-            "timestamp-ms": max(now_ms, metadata.last_updated_ms),
+            "timestamp-ms": max(
+                now_ms, metadata.last_updated_ms, *(one.timestamp_ms for one in metadata.snapshot_log[-1:])
+            ),
             "summary": summary,
             "schema-id": schema_id,
             **(lineage or {}),
