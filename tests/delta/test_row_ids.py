@@ -147,7 +147,7 @@ def drawn_program(tmp_path: Path, kind: str, turns: int) -> None:
         one.step(lambda: table.delete(f"id = {some[4]}"), {}, some[4:5])  # noqa: B023 - called at once
         if number % 2:
             one.step(
-                lambda: table.overwrite(rows([some[5]], 50, "w"), where=f"id = {some[5]}"),  # noqa: B023
+                lambda: table.overwrite(rows([some[5]], table.version, "w"), where=f"id = {some[5]}"),  # noqa: B023
                 {some[5]: "w"},
                 some[5:6],
             )
