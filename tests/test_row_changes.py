@@ -66,7 +66,7 @@ def theirs(table: Any, rng: random.Random, turn: int) -> None:
     elif kind == "compact":
         own.optimize.compact()
     else:
-        own.restore(max(table.version - 2, 1))
+        own.restore(max(min(own.version() - 1, table.version - 2), 0))
 
 
 def by_pyiceberg(table: Any, rng: random.Random, turn: int) -> None:
