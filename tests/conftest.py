@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def one_loader(search_path: str | None = None) -> OneLoader:
 
 botocore.session.create_loader = one_loader
 # How long a try takes on a busy machine decides no test: those that are about it say what is long.
+assert fields(Limits)[-1].name == "long_s"
 Limits.__init__.__defaults__ = (*(Limits.__init__.__defaults__ or ())[:-1], math.inf)
 # Each call of a command would build all commands first, in a tenth of a second.
 typer.testing._get_command = cache(typer.testing._get_command)

@@ -204,6 +204,7 @@ def published(own: OnBranch, version: int | None) -> Receipt:
         audited,
         rows=0,
         files=0,
+        removed_rows=0,
         attempts=done.attempts,
         elapsed_s=monotonic_s(world) - started_s,
         key=f"{connection.branch}@{audited}",

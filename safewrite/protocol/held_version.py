@@ -60,9 +60,12 @@ def held_s_of(said: object) -> float:
 def stand_aside(
     held_s: float, has_moved: Callable[[], Generator[Effect, Outcome, bool]], until_s: float
 ) -> Generator[Effect, Outcome, None]:
-    """Wait until the next version is there, for ``held_s`` at most, and not beyond ``until_s``."""
+    """Wait until the next version is there, for ``held_s`` at most, and for half of the time until ``until_s``.
+
+    The other half is for the call itself: else calls that have less time than a dead holder asked for would wait in vain, one after another.
+    """
     now_s = yield from now()
-    until_s, nap_s = min(until_s, now_s + held_s), NAP_S_MIN
+    until_s, nap_s = now_s + min(held_s, (until_s - now_s) / 2), NAP_S_MIN
     while now_s < until_s and not (yield from has_moved()):
         yield Sleep(nap_s, name="held.wait")
         nap_s = min(NAP_S_MAX, 1.4 * nap_s)

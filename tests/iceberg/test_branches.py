@@ -74,6 +74,7 @@ def test_a_fast_forward_gives_the_main_branch_all_that_counts_on_the_branch(
     audit.append_many([("k5", rows(5)), ("k6", rows(6))])
     done = audit.fast_forward()
     assert (done.outcome, done.version, done.members) == ("committed", audit.version, 4)
+    assert "removed" not in str(done)
     assert audit.fast_forward().outcome == "already_committed"
     assert ids(catalog) == ids(catalog, "audit") == [1, 2, 3, 4, 5, 6]
     main.append(rows(10))
