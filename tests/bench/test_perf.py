@@ -42,8 +42,8 @@ def test_the_lone_append_counts_the_requests_of_every_arm() -> None:
     counted = [line for line in scenario.lines if "away" in line.case]
     assert {line.arm for line in counted} >= {*writers.ARMS, "safewrite dynamodb, keyed"}
     assert all(line.extra["requests_by_step"]["put_commit"] == 1 for line in counted)
-    # Two temperatures, near and far, two arbiters.
-    assert len(scenario.aims) == 8
+    # Two temperatures, near and far, two arbiters; warm and near with a key, too.
+    assert len(scenario.aims) == 10
 
 
 @pytest.mark.long
