@@ -12,6 +12,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -120,9 +121,10 @@ def _without_spark(
     ]
     if not tasks:
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for seeds_run, tally, failed in pool.imap_unordered(_task, tasks):
-            yield SeedReport(seeds_run, tally, failed)
+    # multiprocessing's Pool waits for ever for a process that Arrow aborts.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(_task, task) for task in tasks]):
+            yield SeedReport(*done.result())
 
 
 def _task(task: tuple[Format, int, int, int, bool, Drawn]) -> tuple[int, Tally, list[FailedSeed]]:

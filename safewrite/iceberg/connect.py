@@ -84,7 +84,7 @@ class Connection:
         if now.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
             return
         own = f"{base.location().rstrip('/')}/metadata"
-        folder = now.properties.get("write.metadata.path", own).rstrip("/")
+        folder = (now.properties.get("write.metadata.path") or own).rstrip("/")
         named = [entry.metadata_file for entry in base.metadata.metadata_log]
         if any(climbs(path) or not path.startswith(f"{folder}/") for path in named):
             log.warning(
