@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Protocol
 
+from safewrite.errors import RetriesExhaustedError, SafewriteError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome, Sleep
+from safewrite.protocol.effects import Effect, NewId, Ok, Outcome, Sleep
 from safewrite.protocol.ticket_queue import HOLD_S_MAX, now
 
 NAP_S_MIN, NAP_S_MAX = 0.02, 0.25
@@ -70,3 +72,47 @@ def stand_aside(
         yield Sleep(nap_s, name="held.wait")
         nap_s = min(NAP_S_MAX, 1.4 * nap_s)
         now_s = yield from now()
+
+
+class HoldingTry(Protocol):
+    """What a commit that may hold the table, or wait for who does, has of it."""
+
+    holds: Holds
+    started_s: float
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the call."""
+
+
+def made_room(
+    state: HoldingTry,
+    *,
+    held_s: float,
+    newest: int | None,
+    attempts: int,
+    has_moved: Callable[[], Generator[Effect, Outcome, bool]],
+    hold: Callable[[str, float], Generator[Effect, Outcome, int | None]],
+) -> Generator[Effect, Outcome, bool]:
+    """Wait where the ``newest`` version holds the table, or hold it; True if the table is to be looked at again.
+
+    ``hold`` commits a version of this id that asks for so many seconds, once, and gives it; None where the write itself was found.
+    A rival that is first leaves it to be tried again.
+    """
+    holds, limits = state.holds, state.limits
+    if held_s and holds.passed != newest:
+        holds.waits(newest, attempts)
+        until_s = min(state.started_s + limits.timeout_s, limits.until_s)
+        yield from stand_aside(held_s, has_moved, until_s)
+        return True
+    if not holds.wants:
+        return False
+    drawn = yield NewId(name="held.id")
+    assert isinstance(drawn, Ok)
+    try:
+        holds.asked((yield from hold(str(drawn.value), holds.hold_s(limits))))
+    except RetriesExhaustedError:
+        pass
+    except SafewriteError:
+        holds.asked()  # what it means to us the next look tells
+    return True

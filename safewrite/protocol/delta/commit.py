@@ -50,7 +50,6 @@ from safewrite.protocol.effects import (
     Failed,
     Get,
     Missing,
-    NewId,
     Ok,
     Outcome,
     PutIfAbsent,
@@ -230,37 +229,25 @@ def _renewed(state: Try) -> Generator[Effect, Outcome, bool]:
 
 
 def _made_room(state: LogTry) -> Generator[Effect, Outcome, bool]:
-    """Wait while another writer holds the table, or hold it; True if the log is to be looked at again."""
-    held_s, holds = state.candidate.held_s, state.holds
-    if held_s and holds.passed != state.seen:
-        holds.waits(state.seen, state.attempts)
-        until_s = min(state.started_s + state.limits.timeout_s, state.limits.until_s)
-        yield from held_version.stand_aside(held_s, lambda: _is_there(state.seen + 1), until_s)
-        return True
-    if not holds.wants:
-        return False
-    yield from _hold(state)
-    return True
+    """See :func:`safewrite.protocol.held_version.made_room`."""
 
+    def has_moved() -> Generator[Effect, Outcome, bool]:
+        return isinstance((yield Get(claims.commit_path(state.seen + 1), name="held.look")), Ok)
 
-def _is_there(version: int) -> Generator[Effect, Outcome, bool]:
-    return isinstance((yield Get(claims.commit_path(version), name="held.look")), Ok)
-
-
-def _hold(state: LogTry) -> Steps:
-    """Ask the others to wait until our next try; it is tried once, and again after a rival that was first."""
-    drawn = yield NewId(name="held.id")
-    assert isinstance(drawn, Ok)
-    holder = state.candidate.holding(str(drawn.value), state.holds.hold_s(state.limits))
-    alone, once = replace(state.arbiter, lease=False, shares=0), replace(state.limits, attempts=1)
-    try:
+    def hold(commit_id: str, held_s: float) -> Generator[Effect, Outcome, int | None]:
+        holder = state.candidate.holding(commit_id, held_s)
+        alone, once = replace(state.arbiter, lease=False, shares=0), replace(state.limits, attempts=1)
         landed = yield from commit(holder, state.seen, arbiter=alone, limits=once, fresh=True)
-    except RetriesExhaustedError:
-        return
-    except SafewriteError:
-        state.holds.asked()  # what it means to us the next look tells
-        return
-    state.holds.asked(None if landed.already else landed.version)
+        return None if landed.already else landed.version
+
+    return held_version.made_room(
+        state,
+        held_s=state.candidate.held_s,
+        newest=state.seen,
+        attempts=state.attempts,
+        has_moved=has_moved,
+        hold=hold,
+    )
 
 
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from safewrite.errors import RetriesExhaustedError, SafewriteError, TableNotFoundError
+from safewrite.errors import RetriesExhaustedError, TableNotFoundError
 from safewrite.protocol import held_version, sharing, ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import BaseMovedError, spread
-from safewrite.protocol.effects import Backoff, Effect, Get, Missing, NewId, Ok, Outcome, Together
+from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome, Together
 from safewrite.protocol.held_version import Holds
 from safewrite.protocol.iceberg.change import CatalogSharer, LoadTable, Plan, TableChange
 from safewrite.protocol.iceberg.failures import unaccounted
@@ -252,41 +252,27 @@ def _staged(state: CatalogTry) -> Generator[Effect, Outcome, TableChange | None]
 
 
 def _made_room(state: CatalogTry) -> Generator[Effect, Outcome, bool]:
-    """Wait while another writer holds the table, or hold it; True if the table is to be looked at again."""
-    head, holds, limits = state.done.head, state.holds, state.limits
-    if head.held_s and holds.passed != head.current:
-        holds.waits(head.current, state.done.attempts)
-        until_s = min(state.started_s + limits.timeout_s, limits.until_s)
-        yield from held_version.stand_aside(head.held_s, lambda: _has_moved(head), until_s)
-        return True
-    if not holds.wants:
-        return False
-    yield from _hold(state)
-    return True
+    """See :func:`safewrite.protocol.held_version.made_room`."""
+    head = state.done.head
 
+    def has_moved() -> Generator[Effect, Outcome, bool]:
+        there = yield LoadTable(name="held.look")
+        value = there.value if isinstance(there, Ok) else None
+        return isinstance(value, TableVersion) and value.current != head.current
 
-def _has_moved(head: TableVersion) -> Generator[Effect, Outcome, bool]:
-    there = yield LoadTable(name="held.look")
-    return (
-        isinstance(there, Ok)
-        and isinstance(there.value, TableVersion)
-        and there.value.current != head.current
+    def hold(write_id: str, held_s: float) -> Generator[Effect, Outcome, int | None]:
+        holder = state.plan.holding(write_id, held_s)
+        swapped = yield from commit(holder, head, limits=replace(state.limits, attempts=1))
+        return None if swapped.already else swapped.head.current
+
+    return held_version.made_room(
+        state,
+        held_s=head.held_s,
+        newest=head.current,
+        attempts=state.done.attempts,
+        has_moved=has_moved,
+        hold=hold,
     )
-
-
-def _hold(state: CatalogTry) -> Steps:
-    """Ask the others to wait until our next try; it is tried once, and again after a rival that was first."""
-    drawn = yield NewId(name="held.id")
-    assert isinstance(drawn, Ok)
-    holder = state.plan.holding(str(drawn.value), state.holds.hold_s(state.limits))
-    try:
-        swapped = yield from commit(holder, state.done.head, limits=replace(state.limits, attempts=1))
-    except RetriesExhaustedError:
-        return
-    except SafewriteError:
-        state.holds.asked()  # what it means to us the next look tells
-        return
-    state.holds.asked(None if swapped.already else swapped.head.current)
 
 
 def _landed(state: CatalogTry, change: TableChange) -> Generator[Effect, Outcome, bool]:
