@@ -24,6 +24,7 @@ from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, dealt, rolled
 from safewrite.frames.prepare import Prepared
+from safewrite.values.column_names import physical_name
 
 if TYPE_CHECKING:
     from safewrite.delta.log.snapshot import Snapshot
@@ -238,9 +239,7 @@ class FileLayout:
             name = f"part-{self.write_id}-{self.attempt}-{ordinal:05d}"
         path = f"{folder}{name}-c000.{_suffix(self.compression)}"
         if self.mapped is not None:
-            values = {
-                column_names.physical_name(self.mapped.field(name)): one for name, one in values.items()
-            }
+            values = {physical_name(self.mapped.field(name)): one for name, one in values.items()}
         return DataFile(path, body, stats.rows, values, stats.to_json(), self.tags)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.frames.required import without_gaps
+from safewrite.values.column_names import PHYSICAL_NAME, physical_name
 from safewrite.values.types import is_list
 
 MODE, HIGHEST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
-ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+ID = "delta.columnMapping.id"
 NESTED_IDS = "delta.columnMapping.nested.ids"
 """Ids of what is in lists and maps, by paths that begin with what files call the field around them (PROTOCOL.md, "Iceberg Compatibility V2")."""
 FIELD_ID = b"PARQUET:field_id"
@@ -30,13 +31,6 @@ def mode(properties: Mapping[str, str]) -> str:
     """How files name columns otherwise than users do: ``name``, ``id``, or '' where they do not."""
     text = str(properties.get(MODE, "none")).strip().lower()
     return "" if text == "none" else text
-
-
-def physical_name(field: pa.Field) -> str:
-    """What files of a mapped table call a field at any depth."""
-    own = (field.metadata or {}).get(_NAME.encode())
-    name: str = field.name if own is None else own.decode()
-    return name
 
 
 def ids(mapped: pa.Schema | None) -> tuple[dict[str, int], dict[str, int]]:
@@ -111,7 +105,7 @@ def unnamed(schema: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return [
         path
         for path, metadata in schema
-        if type(metadata.get(ID)) is not int or not isinstance(metadata.get(_NAME), str)
+        if type(metadata.get(ID)) is not int or not isinstance(metadata.get(PHYSICAL_NAME), str)
     ]
 
 
@@ -126,7 +120,10 @@ def with_names(schema_string: str, table_id: str, highest: int, *, nested: bool 
         metadata = field.setdefault("metadata", {})
         if ID not in metadata:
             highest += 1
-            metadata[ID], metadata[_NAME] = highest, f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}"
+            metadata[ID], metadata[PHYSICAL_NAME] = (
+                highest,
+                f"col-{uuid.uuid5(_SPACE, f'{table_id}/{highest}')}",
+            )
             inside = nested_paths(field) if nested else []
             if inside:
                 metadata[NESTED_IDS] = {path: highest + number for number, path in enumerate(inside, 1)}
@@ -144,7 +141,7 @@ def every_id(schema_string: str) -> Iterator[int]:
 
 def nested_paths(field: Mapping[str, Any]) -> list[str]:
     """The paths of what is in lists and maps of a field, but for the fields of structs in them: those have ids of their own."""
-    return [*_nested(field["type"], str((field.get("metadata") or {}).get(_NAME, field["name"])))]
+    return [*_nested(field["type"], str((field.get("metadata") or {}).get(PHYSICAL_NAME, field["name"])))]
 
 
 def _nested(kind: Any, path: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from safewrite.protocol.delta.catch_up import digest_of, replaced
 from safewrite.protocol.effects import Backoff, Effect, Get, GetRange, GetTail, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Tail
+from safewrite.values.column_names import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ class Snapshot:
 
     def physical_name(self, field: pa.Field) -> str:
         """The same, of a field at any depth."""
-        name: str = column_names.physical_name(field) if self.mapping else field.name
+        name: str = physical_name(field) if self.mapping else field.name
         return name
 
     @property
