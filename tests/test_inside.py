@@ -267,6 +267,16 @@ def test_a_table_on_s3_names_no_file_of_this_machine() -> None:
     assert not leads_astray("file:///lake/x.parquet", "/lake/t")
 
 
+def forgetful(root: Path) -> sw.Table:
+    """An Iceberg table that keeps one metadata file of before."""
+    settings = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/w"}
+    properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    }
+    return sw.create("db.t", ROWS.schema, catalog=settings, properties=properties)
+
+
 @pytest.mark.long
 def test_old_metadata_that_lies_elsewhere_is_not_deleted(
     place: Place, caplog: pytest.LogCaptureFixture
@@ -276,16 +286,7 @@ def test_old_metadata_that_lies_elsewhere_is_not_deleted(
 
     from safewrite.iceberg.connect import Connection
 
-    settings = {
-        "type": "sql",
-        "uri": f"sqlite:///{place.root}/catalog.db",
-        "warehouse": f"file://{place.root}/w",
-    }
-    properties = {
-        "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "1",
-    }
-    table = sw.create("db.t", ROWS.schema, catalog=settings, properties=properties)
+    table = forgetful(Path(place.root))
     for _ in range(4):
         table.append(MORE)
     folder = Path(f"{place.root}/w/db/t/metadata")
@@ -306,16 +307,7 @@ def test_old_metadata_goes_where_the_tables_location_ends_with_a_slash(
 ) -> None:
     from pyiceberg.table.update import SetLocationUpdate
 
-    settings = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": f"file://{tmp_path}/w",
-    }
-    properties = {
-        "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "1",
-    }
-    table = sw.create("db.t", ROWS.schema, catalog=settings, properties=properties)
+    table = forgetful(tmp_path)
     format_ = table._format
     with format_.connection.catalog.load_table("db.t").transaction() as change:
         change._apply((SetLocationUpdate(location=f"file://{tmp_path}/w/db/t/"),))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
 SOURCE = "source-snapshot-id"
@@ -62,3 +63,8 @@ def as_of(head: TableVersion, snapshot_id: int) -> TableVersion | None:
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary is not None else _NOTHING
+
+
+def newest_ms(metadata: TableMetadata) -> int:
+    """The time before which no change of the table may be: Java's library reads none that is older, whatever clocks said."""
+    return max(metadata.last_updated_ms, *(one.timestamp_ms for one in metadata.snapshot_log[-1:]), 0)

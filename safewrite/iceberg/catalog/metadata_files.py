@@ -19,6 +19,7 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.iceberg.catalog import metadata_v3 as v3
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.catalog.s3 import direct
+from safewrite.iceberg.metadata import newest_ms
 from safewrite.protocol.effects import PROVED, Ok
 
 if TYPE_CHECKING:
@@ -143,9 +144,8 @@ def _not_before(metadata: TableMetadata, base: TableMetadata) -> TableMetadata:
     PyIceberg (0.12.0) gives a change without a snapshot the time of now.  Where a writer's clock was ahead before, Java's library
     refuses to read that (``TableMetadata``: "Invalid update timestamp").
     """
-    log_ms = max((one.timestamp_ms for one in metadata.snapshot_log[-1:]), default=0)
-    least_ms = max(base.last_updated_ms, log_ms)
-    if metadata.last_updated_ms >= least_ms:
+    least_ms = max(base.last_updated_ms, newest_ms(metadata))
+    if metadata.last_updated_ms == least_ms:
         return metadata
     return metadata.model_copy(update={"last_updated_ms": least_ms})
 

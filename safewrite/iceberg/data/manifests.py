@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import DataFileError
 from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
 from safewrite.iceberg.data.partitions import typed
-from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.metadata import newest_ms, table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.numbers import given
@@ -282,9 +282,7 @@ def snapshot(
             "parent-snapshot-id": parent_id,
             "manifest-list": list_location,
             "sequence-number": metadata.next_sequence_number(),
-            "timestamp-ms": max(
-                now_ms, metadata.last_updated_ms, *(one.timestamp_ms for one in metadata.snapshot_log[-1:])
-            ),
+            "timestamp-ms": max(now_ms, newest_ms(metadata)),
             "summary": summary,
             "schema-id": schema_id,
             **(lineage or {}),
