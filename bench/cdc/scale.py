@@ -239,10 +239,14 @@ def _versions(job: Job) -> int:
 
 
 def _watch(job: Job, cluster: Cluster, rows: int, told: Scaled) -> None:
-    """Look at the processes at each commit of the ledger, until all records are in it."""
+    """Look at the processes at each commit of the ledger, until all records are in it but for a small batch.
+
+    Spark cuts a batch by partitions, each to a whole number of records: of many partitions some records are left, which have a batch of
+    their own for all tables.
+    """
     deadline, seen, points = time.monotonic() + _STUCK_S, 0, list[_Point]()
     usage = Usage(job.pid, cluster)
-    while seen < rows:
+    while rows - seen > told.batch // 10:
         if job.ended is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the job stopped at {seen} of {rows} records:\n{job.log.read_text()[-2000:]}")
         spent, now = usage.look(), _landed(job)

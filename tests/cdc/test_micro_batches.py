@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -89,6 +89,50 @@ def test_a_batch_asks_kafka_by_the_client_of_the_one_before_and_reads_only_its_o
     assert read[-2:] == [8, 9], "what is known is of another batch"
     of_job.close()
     assert all(one.is_closed for one in made)
+
+
+class ToldAdmin(Admin):
+    """A client of Kafka that knows what is set of its one topic, ``settings``; None: it may not say."""
+
+    def __init__(self, settings: dict[str, str] | None) -> None:
+        topic = SimpleNamespace(topicId=lambda: SimpleNamespace(toString=lambda: "id-1"))
+        super().__init__([{"t": topic}])
+        self.settings = settings
+
+    def describeConfigs(self, asked: list[Any]) -> Any:  # noqa: N802 - Kafka's name
+        if self.settings is None:
+            raise RuntimeError("org.apache.kafka.common.errors.TopicAuthorizationException: not you")
+        entries = {
+            name: SimpleNamespace(value=lambda text=text: text) for name, text in self.settings.items()
+        }
+        answer = dict.fromkeys(asked, entries)
+        return SimpleNamespace(all=lambda: SimpleNamespace(get=lambda: answer))
+
+
+@pytest.mark.parametrize(
+    ("settings", "waits"),
+    [
+        ({}, "1"),
+        ({"remote.storage.enable": "false"}, "1"),
+        ({"remote.storage.enable": "true"}, None),
+        ({"confluent.tier.enable": "true"}, None),
+        (None, None),
+    ],
+)
+def test_the_end_of_a_partition_is_not_waited_for_unless_records_may_be_in_tiered_storage(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, str] | None,
+    waits: str | None,
+) -> None:
+    """A batch of 40 topics waited for half a second at each partition, of which none had more records."""
+    caplog.set_level("INFO", "safewrite")
+    made = {f"{source._RESOURCE}$Type": SimpleNamespace(TOPIC="topic"), source._RESOURCE: lambda *of: of}
+    monkeypatch.setattr(source, "java_class", lambda _, name: made[name])
+    monkeypatch.setattr(KafkaAdmin, "_made", lambda self, spark: ToldAdmin(settings))
+    of_job, spark = Source(Kafka(servers="none", topics=["t"]), "job"), cast("Any", None)
+    assert of_job.waits(spark).get("kafka.fetch.max.wait.ms") == waits
+    assert ["fetch.max.wait.ms to 1" in one for one in caplog.messages] == [True] * (settings is None)
 
 
 @pytest.mark.parametrize(

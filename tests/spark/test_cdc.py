@@ -25,6 +25,7 @@ from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
 from safewrite.cdc import pipeline as pipeline_module
 from safewrite.cdc.kafka import workplace
+from safewrite.cdc.kafka.source import Source as KafkaSource
 from safewrite.cdc.landing.landing import TableBatch
 from safewrite.cdc.records.change import KafkaRecord
 from safewrite.cdc.table.task_shares import TaskShare
@@ -450,3 +451,9 @@ def test_the_stream_tells_how_far_it_is_and_of_what_it_ended(
 def test_a_topic_that_is_not_there_is_told(stream: Stream) -> None:
     with pytest.raises(sw.InvalidInputError, match="does not have all topics"):
         stream.pipeline(kafka={"topics": ["nobody-made-it"]}).start(stream.spark.session)
+
+
+def test_kafka_says_that_a_topic_has_no_tiered_storage(stream: Stream) -> None:
+    config = stream.pipeline().config
+    waits = KafkaSource(config.kafka, config.job).waits(stream.spark.session)
+    assert waits == {"kafka.fetch.max.wait.ms": "1"}

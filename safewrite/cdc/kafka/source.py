@@ -24,6 +24,9 @@ log = logging.getLogger("safewrite")
 Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
 """By topic and number of a partition."""
 
+_RESOURCE = "org.apache.kafka.common.config.ConfigResource"
+_TIERED = ("remote.storage.enable", "confluent.tier.enable")
+"""The settings of a topic by which a part of its records is in tiered storage."""
 EARLIEST = -2
 """What Spark calls the first offset that is still there."""
 
@@ -39,10 +42,35 @@ class Source:
 
     def read(self, spark: SparkSession, positions: Mapping[str, int]) -> DataFrame:
         """The stream of records as Spark has them, from where the job's tables are, or from where the configuration says."""
+        starts = self.starts(spark, positions)
         reader = spark.readStream.format("kafka")
-        for name, value in self.kafka.spark_options().items():
+        for name, value in (self.waits(spark) | self.kafka.spark_options()).items():
             reader = reader.option(name, value)
-        return reader.option("startingOffsets", self.starts(spark, positions)).load()
+        return reader.option("startingOffsets", starts).load()
+
+    def waits(self, spark: SparkSession) -> dict[str, str]:
+        """Options so that a broker says at once where a partition has no more records; none for topics of which a part may be elsewhere.
+
+        Spark asks where a partition ends after each fetch, and a broker answers only after the fetch that Kafka's client has sent
+        ahead by then: at the end of a partition half a second later.  Before Kafka 3.8 that is also how long a broker reads from
+        tiered storage before it gives up, and what a topic has there is known only to who may see its configuration.
+        """
+        try:
+            with self._kafka.client(spark) as admin:
+                kind = java_class(spark, f"{_RESOURCE}$Type").TOPIC
+                asked = [java_class(spark, _RESOURCE)(kind, name) for name in self.ids(spark)]
+                found = admin.describeConfigs(asked).all().get()
+                entries = [found[one].get(name) for one in asked for name in _TIERED]
+        except Exception as error:  # noqa: BLE001 - a broker that does not say it serves the job all the same
+            log.info(
+                "Kafka does not say whether topics of %s have tiered storage (%s), so a partition that has no more records is waited for "
+                "at each batch, half a second each. If none has, or Kafka is 3.8 or later, set kafka.fetch.max.wait.ms to 1 in kafka.options.",
+                self.job,
+                reason_of(error),
+            )
+            return {}
+        is_tiered = any(one is not None and str(one.value()) == "true" for one in entries)
+        return {} if is_tiered else {"kafka.fetch.max.wait.ms": "1"}
 
     def starts(self, spark: SparkSession, positions: Mapping[str, int]) -> str:
         """``startingOffsets``; a checkpoint goes before them."""
