@@ -116,6 +116,24 @@ def test_nothing_is_written_into_a_table_that_was_made_anew(place: Place, verb: 
     assert place.delta().to_pyarrow_table().column_names == ["id", "city"]
 
 
+def test_a_read_of_a_table_that_was_made_anew_does_not_speak_of_commits(tmp_path: Path) -> None:
+    table = sw.open(tmp_path / "t", create=True)
+    for number in range(3):
+        table.append(rows(number))
+    shutil.rmtree(tmp_path / "t")
+    deltalake.write_deltalake(tmp_path / "t", CITIES)
+    reads: list[Callable[[], object]] = [
+        lambda: table.rows(where="id = 1"),
+        table.row_count,
+        lambda: table.changes_since(-1).read(),
+    ]
+    for read in reads:
+        with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+            read()
+        assert caught.value.kind is sw.Kind.TABLE_REPLACED
+        assert "commit" not in caught.value.message
+
+
 @pytest.mark.sweep("object-store", "dynamodb")
 def test_an_object_that_has_seen_a_table_stays_with_it(place: Place) -> None:
     table = held(place)

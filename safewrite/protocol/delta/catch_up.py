@@ -228,8 +228,8 @@ def digest_of(body: object) -> str:
 def replaced(version: int) -> ConflictError:
     """The error for a log that is not the one that was read before."""
     return ConflictError(
-        f"Version {version} of the log is gone, or is another one than this call was prepared for: the table was "
-        "dropped, replaced or restored meanwhile. Nothing was committed. Open it again, and look at the table before you write.",
+        f"Version {version} of the log is gone, or is another one than this object has read: the table was dropped, replaced or "
+        "restored meanwhile. Nothing of this call is in it. Open it again, and look at the table before you write.",
         kind=Kind.TABLE_REPLACED,
     )
 
