@@ -42,6 +42,7 @@ from safewrite.delta.write.write import write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
+from safewrite.protocol.delta.commit import let_pass
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
@@ -384,6 +385,9 @@ class DeltaFormat:
 
         assert isinstance(on.listing, KnownFiles)
         self.refresh()
+        if held_s := self._existing().held_s:
+            self._run(let_pass(self.version, held_s, self.limits))
+            self.refresh()
         self.check_writable()
         plan = self.planner.compaction(groups, self._existing(), on.listing, self.world, engine)
 

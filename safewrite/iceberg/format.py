@@ -29,6 +29,7 @@ from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.waiting import TableQueue
 from safewrite.iceberg.write.write import IcebergDone, WritePlan
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.commit import let_pass
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
@@ -399,6 +400,9 @@ class IcebergFormat:
 
         assert isinstance(on.listing, KnownManifests)
         head = self._admit(self.refresh())
+        if head.held_s:
+            self._cached.run(let_pass(head, self.limits))
+            head = self._admit(self.refresh())
         plan = self.planner.compaction(groups, head, on.listing, self.world, engine)
 
         def commit() -> int:

@@ -74,6 +74,14 @@ def stand_aside(
         now_s = yield from now()
 
 
+def let_pass(
+    held_s: float, has_moved: Callable[[], Generator[Effect, Outcome, bool]], limits: Limits
+) -> Generator[Effect, Outcome, None]:
+    """Wait for who holds the table before work that it would make vain, and that would make its own vain."""
+    if held_s:
+        yield from stand_aside(held_s, has_moved, (yield from now()) + limits.timeout_s)
+
+
 class HoldingTry(Protocol):
     """What a commit that may hold the table, or wait for who does, has of it."""
 

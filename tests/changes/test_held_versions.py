@@ -12,6 +12,7 @@ import pytest
 from safewrite.protocol.effects import Backoff, Effect, Now, Ok, Outcome, Sleep
 from safewrite.protocol.held_version import NAP_S_MAX
 from safewrite.testing.steps import Stepwise
+from safewrite.upkeep.maintain import TAKEN
 from tests.changes.test_decide import up
 from tests.changes.test_rivals import Killed
 from tests.changes.test_tables import COMMIT, Lake, apply
@@ -106,6 +107,23 @@ def test_who_waits_goes_on_as_soon_as_the_holder_has_landed(form: str, tmp_path:
     assert world.now_s < 0.2
     assert receipt.attempts == 1
     assert lake.rows() == MADE | {(5, "x"): "ours", (0, "x"): "later"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_upkeep_waits_for_a_holder_and_leaves_the_files_that_this_one_took(
+    form: str, tmp_path: Path
+) -> None:
+    lake = lake_of(form, tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS, key="ours")
+    keeper, holder = lake.open(), lake.open()
+    Waiting(holder, form)
+    world = Waiting(keeper, form, lambda: apply(holder, OURS, key="ours"), at="held.wait")
+    report = keeper.maintain()
+    assert not world.acts, "it did not wait"
+    assert world.now_s < 0.2
+    assert (report.dropped, report.left) == ({TAKEN: 1}, {})
+    assert lake.rows() == MADE | {(5, "x"): "ours"}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -69,6 +70,7 @@ __all__ = [
     "check_log",
     "check_patience",
     "commit",
+    "let_pass",
     "look",
     "try_version",
     "version_of",
@@ -231,9 +233,6 @@ def _renewed(state: Try) -> Generator[Effect, Outcome, bool]:
 def _made_room(state: LogTry) -> Generator[Effect, Outcome, bool]:
     """See :func:`safewrite.protocol.held_version.made_room`."""
 
-    def has_moved() -> Generator[Effect, Outcome, bool]:
-        return isinstance((yield Get(claims.commit_path(state.seen + 1), name="held.look")), Ok)
-
     def hold(commit_id: str, held_s: float) -> Generator[Effect, Outcome, int | None]:
         holder = state.candidate.holding(commit_id, held_s)
         alone, once = replace(state.arbiter, lease=False, shares=0), replace(state.limits, attempts=1)
@@ -245,9 +244,18 @@ def _made_room(state: LogTry) -> Generator[Effect, Outcome, bool]:
         held_s=state.candidate.held_s,
         newest=state.seen,
         attempts=state.attempts,
-        has_moved=has_moved,
+        has_moved=partial(_has_moved, state.seen),
         hold=hold,
     )
+
+
+def let_pass(version: int, held_s: float, limits: Limits) -> Steps:
+    """See :func:`safewrite.protocol.held_version.let_pass`."""
+    yield from held_version.let_pass(held_s, partial(_has_moved, version), limits)
+
+
+def _has_moved(version: int) -> Generator[Effect, Outcome, bool]:
+    return isinstance((yield Get(claims.commit_path(version + 1), name="held.look")), Ok)
 
 
 def _leave_lost_turn(state: Try, began_s: float) -> Steps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 
 from safewrite.errors import RetriesExhaustedError, TableNotFoundError
@@ -255,11 +256,6 @@ def _made_room(state: CatalogTry) -> Generator[Effect, Outcome, bool]:
     """See :func:`safewrite.protocol.held_version.made_room`."""
     head = state.done.head
 
-    def has_moved() -> Generator[Effect, Outcome, bool]:
-        there = yield LoadTable(name="held.look")
-        value = there.value if isinstance(there, Ok) else None
-        return isinstance(value, TableVersion) and value.current != head.current
-
     def hold(write_id: str, held_s: float) -> Generator[Effect, Outcome, int | None]:
         holder = state.plan.holding(write_id, held_s)
         swapped = yield from commit(holder, head, limits=replace(state.limits, attempts=1))
@@ -270,9 +266,20 @@ def _made_room(state: CatalogTry) -> Generator[Effect, Outcome, bool]:
         held_s=head.held_s,
         newest=head.current,
         attempts=state.done.attempts,
-        has_moved=has_moved,
+        has_moved=partial(_has_moved, head),
         hold=hold,
     )
+
+
+def let_pass(head: TableVersion, limits: Limits) -> Steps:
+    """See :func:`safewrite.protocol.held_version.let_pass`."""
+    yield from held_version.let_pass(head.held_s, partial(_has_moved, head), limits)
+
+
+def _has_moved(head: TableVersion) -> Generator[Effect, Outcome, bool]:
+    there = yield LoadTable(name="held.look")
+    value = there.value if isinstance(there, Ok) else None
+    return isinstance(value, TableVersion) and value.current != head.current
 
 
 def _landed(state: CatalogTry, change: TableChange) -> Generator[Effect, Outcome, bool]:
