@@ -39,7 +39,8 @@ Act = Callable[[Any], object]
 Read = Callable[[], dict[str, int]]
 
 
-def _session(folder: Path) -> Any:
+def session(folder: Path) -> Any:
+    """Spark on two cores, with Delta's library and Iceberg's."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -55,9 +56,9 @@ def _session(folder: Path) -> Any:
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("safewrite-bench")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
 
 
 def _know(session: Any, folder: Path) -> None:
@@ -175,11 +176,11 @@ def main(
     """Measure batches in turn; exits with 1 if a table does not add up."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
-        session = _session(folder)
-        stack.callback(session.stop)
+        spark = session(folder)
+        stack.callback(spark.stop)
         load = Load(rows=rows, files=files, changes=changes, rounds=rounds + WARM_UPS, keys=RECENT)
         cases = [(kind, replace(load, keys=keys)) for kind in only.split(",") for keys in (RECENT, SCATTERED)]
-        whole = [_compare(session, one, folder, kind) for kind, one in cases]
+        whole = [_compare(spark, one, folder, kind) for kind, one in cases]
     sys.exit(0 if all(whole) else 1)
 
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,8 @@ from .changes_child import (
     merge,
     opened,
 )
+from .spark_append import measured
+from .spark_changes import session as spark_session
 from .starving_places import PLACES, Place
 
 OURS_V3 = "safewrite on Iceberg version 3, merge-on-read"
@@ -82,6 +85,7 @@ def compare(
         typer.Option(help=f"Of the two, or of many writers (then comma-separated), of: {', '.join(GROUPS)}."),
     ] = "never",
     place: Annotated[str, typer.Option(help=f"Where the large write is, of: {', '.join(PLACES)}.")] = "local",
+    frame: Annotated[bool, typer.Option(help="The large batch is a frame of Spark on two cores.")] = False,
 ) -> None:
     """Print tries, seconds and CPU of the batch, alone and beside the small writer, and how often that one landed.
 
@@ -99,8 +103,10 @@ def compare(
         starving_places.fits(place, is_delta=ARMS[arm] in (*ON_DELTA, MERGE)) for arm in arms.split(",")
     ):
         raise typer.BadParameter(f"{arms} cannot be at {place}")
-    how = {"verb": verb, "equal": equal, "group": group}
-    print(f"at {place}, group={group}")
+    if frame and verb != VERBS[0]:
+        raise typer.BadParameter("--frame is for changes by key")
+    how = {"verb": verb, "equal": equal, "group": group, "frame": frame}
+    print(f"at {place}, group={group}{', a frame of Spark' * frame}")
     print(f"{'arm':8} {'':7} {'tries':>5} {'rebased':>7} {'wall s':>7} {'CPU s':>6}  rival: calls, wall s")
     for arm in arms.split(","):
         found = []
@@ -362,18 +368,35 @@ def _large(plan: dict[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    apply, load = _opened(plan), Load(**plan["load"])
+    apply, load, receipts = _opened(plan), Load(**plan["load"]), list[dict[str, Any]]()
     apply(rows_of(np.array([-1]), 1).append_column("op", pa.array(["c"])))
     rows = change_tables.batch(load, 0)
     if plan["verb"] != VERBS[0]:
         rows = rows.filter(pc.less(rows["amount"], 285.9))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began, cpu_s = time.monotonic(), _cpu_s()
-    receipt = apply(rows, plan["verb"])
-    took = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
-    told = {"attempts": receipt["attempts"], "rebased": receipt.get("rebased", 0)}
-    print(json.dumps(took | told), flush=True)
+    with _frames() if plan["frame"] else nullcontext(lambda same: same) as given:
+        if plan["frame"]:  # as many changes that come too late: they warm tasks up, and change no row
+            apply(
+                given(
+                    rows.set_column(
+                        rows.column_names.index("lsn"), "lsn", pa.nulls(len(rows), pa.int64()).fill_null(0)
+                    )
+                )
+            )
+        data = given(rows)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        cpu_s, wall_s = measured(lambda: receipts.append(apply(data, plan["verb"])))()
+    told = {"attempts": receipts[0]["attempts"], "rebased": receipts[0].get("rebased", 0)}
+    print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s} | told), flush=True)
+
+
+@contextmanager
+def _frames() -> Iterator[Callable[[Any], Any]]:
+    """What makes frames of rows, in a Spark of its own."""
+    with tempfile.TemporaryDirectory() as here:
+        session = spark_session(Path(here))
+        yield lambda rows: session.createDataFrame(rows).localCheckpoint()
+        session.stop()
 
 
 def _rival(plan: dict[str, Any]) -> None:

@@ -110,9 +110,7 @@ def test_who_waits_goes_on_as_soon_as_the_holder_has_landed(form: str, tmp_path:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_upkeep_waits_for_a_holder_and_leaves_the_files_that_this_one_took(
-    form: str, tmp_path: Path
-) -> None:
+def test_upkeep_waits_for_a_holder_and_leaves_the_files_that_this_one_took(form: str, tmp_path: Path) -> None:
     lake = lake_of(form, tmp_path)
     with pytest.raises(Killed):
         apply(losing(lake, lambda: None, die), OURS, key="ours")

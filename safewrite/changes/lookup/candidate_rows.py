@@ -243,11 +243,11 @@ class BatchKeys(KeySearch):
         ``stays`` has a flag for each row that the file had.  A row that went is found no more: whoever took it says so.
         """
         hits = self.found[file]
-        left = stays[hits.numbers]
-        places = (np.cumsum(stays) - 1)[hits.numbers[left]]
+        left, went = stays[hits.numbers], np.flatnonzero(~stays)
+        places = hits.numbers[left] - np.searchsorted(went, hits.numbers[left])
         rows = hits.rows if left.all() else hits.rows.filter(pa.array(left))
         lasting = None if hits.lasting is None else hits.lasting.filter(pa.array(left))
-        self.found[after] = FoundRows(rows, places, int(stays.sum()), hits.is_whole, lasting)
+        self.found[after] = FoundRows(rows, places, len(stays) - len(went), hits.is_whole, lasting)
 
     def gather(self, after: str, parts: Sequence[tuple[str, int, int]]) -> None:
         """Take what was found in files over to the one that has all of their rows now, where all of them were looked through.
