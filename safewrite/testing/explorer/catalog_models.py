@@ -17,6 +17,7 @@ from safewrite.testing.explorer.catalog_unions import MarkingPlan
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
+    HOLDING,
     MARKS,
     MARKS_TOO,
     SHARED_DELETE,
@@ -110,6 +111,7 @@ class CatalogModel:
         elif writer.program == "optimistic":
             program = snapshots.optimistic(attempt, snapshot_id, ordered=self.ordered)
         else:
+            holds = writer.program == HOLDING
             program = snapshots.safewrite(
                 writer.key,
                 attempt,
@@ -118,7 +120,10 @@ class CatalogModel:
                 helpers=self.helpers,
                 ordered=self.ordered,
                 queue_first=writer.queue_first,
-                kind=partial(MarkingPlan, rows=writer.rows) if writer.rows else snapshots.RowPlan,
+                kind=partial(MarkingPlan, rows=writer.rows, rebases=holds)
+                if writer.rows
+                else snapshots.RowPlan,
+                limits=replace(snapshots.LIMITS, long_s=0.0) if holds else snapshots.LIMITS,
             )
         program = snapshots.on_branch(program) if writer.program == "branch" else program
         return snapshots.checking_first(program) if self.compares == "location" else program
@@ -332,6 +337,17 @@ CATALOG_MODELS = {
             _LEDGER,
             faults=1,
             long_faults=2,
+        ),
+        CatalogModel(
+            "held-iceberg",
+            "three deletions, where who loses a try holds the table by a snapshot without rows, REST catalog",
+            tuple(
+                replace(one, program=HOLDING, restarts=0)
+                for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))
+            ),
+            helpers=_LEDGER,
+            faults=0,
+            long_faults=1,
         ),
         CatalogModel(
             "share-iceberg-ids",

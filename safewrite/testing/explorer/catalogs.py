@@ -18,7 +18,7 @@ from safewrite.iceberg.catalog.commit_request import CommitRequest, RefCommit, h
 from safewrite.iceberg.write.members import CHANGES, FINGERPRINT, KEY, ROWS, WITHDRAWN, summary
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
-from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.head import HELD, TableVersion
 from safewrite.protocol.iceberg.numbers import given
 from safewrite.protocol.members import MemberWrite
 from safewrite.testing.explorer.changes import Change, State
@@ -78,6 +78,8 @@ class CatalogSnapshot(NamedTuple):
     """The id of its first row; it has a row for each of its keys."""
     marks: tuple[tuple[int, ...], Vector | None] | None = None
     """The rows that it deletes of the one data file, and the vector that this has then."""
+    held_s: float = 0.0
+    """For how many seconds it asks others to wait."""
 
     @property
     def rows(self) -> int:
@@ -296,11 +298,12 @@ def adding(
     said: tuple[tuple[Change, ...], State | None] = ((), None),
     withdrawn: str = "",
     marks: tuple[tuple[int, ...], Vector | None] | None = None,
+    held_s: float = 0.0,
 ) -> CommitRequest:
     """A commit request that puts one snapshot on a base; ``said`` is what it does to the key of a table under changes, ``marks`` to a file."""
     assert isinstance(head.raw, Metadata)
     numbers = given(head.last_sequence if ordered else -1, head.raw.next_row)
-    about = (key, attempt, path, *said, withdrawn, numbers.first_row_id, marks)
+    about = (key, attempt, path, *said, withdrawn, numbers.first_row_id, marks, held_s)
     added = CatalogSnapshot(snapshot_id, head.current, numbers.sequence, *about)
     side = bool(head.branch_id)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current, side),)  # type: ignore[assignment]
@@ -349,6 +352,8 @@ def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:
 def _summary(one: CatalogSnapshot) -> Items:
     if one.withdrawn:
         return Items(((WITHDRAWN, one.withdrawn),))
+    if one.held_s:
+        return Items(((HELD, str(one.held_s)),))
     sequences = [{"sequence": change[0]} for change in one.changes]
     if "+" in one.key:
         pairs = zip(one.key.split("+"), one.attempt.split("+"), sequences or repeat(None), strict=False)

@@ -66,6 +66,11 @@ class RowPlan:
     def sharer(self) -> Any:
         return None
 
+    def holding(self, write_id: str, held_s: float) -> Holder:
+        """A snapshot without rows that holds the table."""
+        number = self.snapshot_id + 100 * (1 + self.tries)
+        return Holder(self.write, number, write_id, self.ordered, held_s=held_s)
+
     def examine(self, head: TableVersion) -> int | None:
         found = find(head, self.write)
         if found is not None:
@@ -96,6 +101,17 @@ class RowPlan:
         return adding(head, snapshot_id, key, attempt, path, ordered=self.ordered)
 
 
+@dataclass(slots=True)
+class Holder(RowPlan):
+    """A snapshot without rows that holds the table."""
+
+    held_s: float = 0.0
+
+    def request(self, head: TableVersion, path: str) -> CommitRequest:
+        """The snapshot, which has no key."""
+        return adding(head, self.snapshot_id, "", "", path, ordered=self.ordered, held_s=self.held_s)
+
+
 def safewrite(
     key: str,
     attempt: str,
@@ -106,6 +122,7 @@ def safewrite(
     ordered: bool = True,
     queue_first: bool = False,
     kind: Callable[..., RowPlan] = RowPlan,
+    limits: Limits = LIMITS,
 ) -> Program:
     """One call of ``append``, or of another verb's plan, by a table that was looked at long ago (``seen``) or is looked at now."""
     head = (yield from load(LIMITS)) if seen is None else seen
@@ -115,7 +132,7 @@ def safewrite(
         tuple,
         head,
         helpers=helpers,
-        limits=LIMITS,
+        limits=limits,
         queue_first=queue_first,
     )
     return done.version
