@@ -198,3 +198,18 @@ def test_equality_deletes_are_refused_by_name(lake: dict[str, str]) -> None:
     with pytest.raises(sw.UnsupportedTableError, match="equality deletes"):
         next(reader)
     assert reader.position == f"{at}@{table.table_id}"
+
+
+def test_the_beginning_of_a_table_without_sequence_numbers_is_asked_for_by_none(lake: dict[str, str]) -> None:
+    """Nothing shows that no snapshot before the oldest one expired; from that one on it is followed."""
+    catalog = SqlCatalog("default", **lake)
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.first", SCHEMA, properties={"format-version": "1"})
+    table.append(pa.Table.from_pylist(rows(1), SCHEMA))
+    first = table.refresh().current_snapshot().snapshot_id
+    table.append(pa.Table.from_pylist(rows(2), SCHEMA))
+    ours = sw.open("n.first", catalog=catalog)
+    with pytest.raises(sw.HistoryGapError, match=r"format version 1 .*changes_since\(None\)"):
+        ours.changes_since(-1).read()
+    assert kinds(ours.changes_since(first)) == [("insert", 2)]
+    assert sorted(kinds(ours.changes_since(None))) == [("insert", 1), ("insert", 2)]

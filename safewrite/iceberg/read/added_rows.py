@@ -78,6 +78,10 @@ def since(position: int, head: TableVersion, table: Followed) -> list[int]:
             return new[::-1]
     if position in head.parents:
         raise table.gap(f"snapshot {position} was rolled back: it is no ancestor of the newest")
+    if position == -1:
+        raise table.gap(
+            "nothing shows that its oldest snapshot is its first: others expired, or its format version 1 does not number them"
+        )
     raise table.gap(
         f"snapshot {position} has expired, and others since may have; or this object is older: refresh() it"
     )
