@@ -17,7 +17,7 @@ from safewrite.delta.connect import Connection
 from safewrite.delta.log import row_rules
 from safewrite.delta.log.features import unwritable
 from safewrite.delta.log.file_list_cache import KnownFiles
-from safewrite.delta.log.snapshot import Snapshot, as_of, load
+from safewrite.delta.log.snapshot import Snapshot, as_of, load, load_unheld
 from safewrite.delta.opening import (
     already_there,
     check_same,
@@ -42,7 +42,6 @@ from safewrite.delta.write.write import write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
-from safewrite.protocol.delta.commit import let_pass
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
@@ -384,10 +383,7 @@ class DeltaFormat:
         from safewrite.upkeep.maintain import ended
 
         assert isinstance(on.listing, KnownFiles)
-        self.refresh()
-        if held_s := self._existing().held_s:
-            self._run(let_pass(self.version, held_s, self.limits))
-            self.refresh()
+        self._see(self._run(load_unheld(self._existing(), self.limits)))
         self.check_writable()
         plan = self.planner.compaction(groups, self._existing(), on.listing, self.world, engine)
 

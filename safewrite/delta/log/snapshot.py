@@ -23,6 +23,7 @@ from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.delta.catch_up import digest_of, replaced
+from safewrite.protocol.delta.commit import let_pass
 from safewrite.protocol.effects import Backoff, Effect, Get, GetRange, GetTail, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Tail
@@ -289,6 +290,19 @@ def load(
         f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
         "Is log retention set to almost nothing, or the table being dropped? Call again."
     )
+
+
+def load_unheld(known: Snapshot, limits: Limits) -> Reading[Snapshot | None]:
+    """The newest version, once nobody holds the table any more; None where the table is gone.
+
+    Raises:
+        As ``load``.
+    """
+    state = yield from load(known, limits=limits)
+    if state is not None and state.held_s:
+        yield from let_pass(state.version, state.held_s, limits)
+        state = yield from load(state, limits=limits)
+    return state
 
 
 def as_of(version: int, limits: Limits) -> Reading[Snapshot | None]:
