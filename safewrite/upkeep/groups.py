@@ -2,8 +2,9 @@
 
 A file costs a reader its bytes, and a request that costs as much as :data:`OPEN_BYTES`.  A group is worth its work where what one
 scan saves is a tenth of what must be written again, or more.  The largest file of a group is left out while it is larger than the
-others together (and than :data:`COPIED`): a file would else be copied for each few rows that come.  So each row is copied as often as the size of its
-file doubles, and a partition keeps few files.
+others together and than :data:`OPEN_BYTES`: a large file would else be copied for each few rows that come.  A smaller one costs less to
+copy than the first scan pays to open it.  So each row is copied as often as the size of its file doubles, and besides a group copies at
+most so many bytes; a partition keeps one file up to that size, and few beyond it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ SMALL = 0.75
 """A file below this share of the target size is small."""
 GONE = 0.3
 """A file of which so many of its rows are deleted is written again, whatever its size."""
-COPIED = 2**18
-"""A file of at most so many bytes is copied for any other: that costs less than to open it."""
 PAYS = 0.1
 """The bytes that one scan must save for each byte that is written again."""
 
@@ -139,11 +138,11 @@ def _neighbours(files: Iterable[StoredFile], target: int) -> Iterator[list[Store
 
 
 def _evened(files: list[StoredFile]) -> list[StoredFile]:
-    """The files without those that are larger than the others together."""
+    """The files without those that are larger than the others together, and than what it costs to open one."""
     left, size = list(files), sum(one.live_bytes for one in files)
     while len(left) > 1:
         largest = max(left, key=lambda one: one.live_bytes)
-        if largest.is_worn or largest.live_bytes <= max(size - largest.live_bytes, COPIED):
+        if largest.is_worn or largest.live_bytes <= max(size - largest.live_bytes, OPEN_BYTES):
             break
         left.remove(largest)
         size -= largest.live_bytes

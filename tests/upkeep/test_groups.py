@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safewrite.upkeep.groups import Inventory, StoredFile, groups_of
+from safewrite.upkeep.groups import OPEN_BYTES, Inventory, StoredFile, groups_of
 from safewrite.upkeep.shape import examine
 
 MB = 2**20
 TARGET = 128 * MB
+SMALL_BYTES = 2**18
 
 
 def files(*sizes: int, partition: str = "", **more: int) -> list[StoredFile]:
@@ -45,6 +46,13 @@ def test_what_is_not_worth_its_work_stays() -> None:
 def test_a_file_that_is_larger_than_the_others_together_is_not_copied_for_them() -> None:
     assert chosen(files(8 * MB, *[4_000] * 10)) == [[4_000] * 10]
     assert chosen(files(8 * MB, 4_000)) == []
+    assert chosen(files(OPEN_BYTES + 1, 4_000)) == []
+
+
+def test_a_file_that_costs_no_more_to_copy_than_to_open_is_put_together_with_any_other() -> None:
+    assert chosen(files(OPEN_BYTES, 4_000)) == [[OPEN_BYTES, 4_000]]
+    assert chosen(files(2 * MB, MB, 4_000)) == [[2 * MB, MB, 4_000]]
+    assert chosen(files(50 * MB, 2 * MB, 4_000)) == [[2 * MB, 4_000]]
 
 
 def test_a_file_of_which_a_third_is_deleted_is_written_again_whatever_its_size() -> None:
@@ -68,22 +76,23 @@ def test_cold_partitions_come_first_and_then_those_that_save_most() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=20, max_size=120))
 def test_a_table_that_is_kept_in_shape_has_few_files_and_copies_a_row_seldom(rounds: list[int]) -> None:
-    """Rounds of small appends with upkeep after each: files grow by doubling."""
+    """Rounds of small appends with upkeep after each: files grow by doubling, but for those that cost less to copy than to open."""
     live: list[StoredFile] = []
     appended = copied = number = 0
     for count in rounds:
         for _ in range(count):
             number += 1
-            live.append(StoredFile(number, "", MB, 100))
-            appended += MB
+            live.append(StoredFile(number, "", SMALL_BYTES, 100))
+            appended += SMALL_BYTES
         for group in groups_of(Inventory(0, live, 100 * TARGET, {})):
             number += 1
             live = [one for one in live if one not in group.files]
             live.append(StoredFile(number, "", group.live_bytes, 100 * len(group.files)))
             copied += group.size
-    doublings = (appended // MB).bit_length()
+        assert not groups_of(Inventory(0, live, 100 * TARGET, {}))
+    doublings = (appended // OPEN_BYTES).bit_length()
     assert len(live) <= doublings + 1
-    assert copied <= appended * doublings
+    assert copied <= appended * (appended // SMALL_BYTES).bit_length() + OPEN_BYTES * len(rounds)
 
 
 def test_a_table_is_told_of_where_a_scan_makes_four_times_the_requests_that_would_do() -> None:
