@@ -51,9 +51,9 @@ def lake_of(form: str, folder: Path) -> Lake:
     return lake
 
 
-def losing(lake: Lake, *then: Callable[[], object]) -> Any:
+def losing(lake: Lake, *then: Callable[[], object], **how: Any) -> Any:
     """A table whose next call loses a try to a rival, and takes it for a long one; ``then`` is before the commits after that."""
-    rival, table = lake.open(), lake.open()
+    rival, table = lake.open(**how), lake.open(**how)
     table.limits = replace(table.limits, long_s=0.0, timeout_s=20.0)
     theirs = [up((2, 0), "theirs", (2, "x"))]
     Waiting(table, lake.format, lambda: apply(rival, theirs), *then)
@@ -133,3 +133,29 @@ def test_who_only_appends_waits_for_nobody(form: str, tmp_path: Path) -> None:
     world = Waiting(table, form)
     table.append(table_of([(50, "x", 2, 0, "came")]))
     assert not world.now_s
+
+
+def waited_s(table: Any) -> float:
+    """For how long a call waits that changes a row."""
+    world = Waiting(table, "iceberg")
+    apply(table, [up((4, 0), "later", (0, "x"))])
+    return world.now_s
+
+
+def test_who_holds_a_branch_holds_no_other_that_comes_to_its_snapshot(tmp_path: Path) -> None:
+    lake = lake_of("iceberg", tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die, branch="audit"), OURS)
+    audit = lake.open(branch="audit")
+    audit.fast_forward()
+    main = lake.open()
+    assert main.version == audit.version
+    assert waited_s(audit) >= LEASE_S
+    assert not waited_s(main)
+
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS)
+    main, begun = lake.open(), lake.open(branch="begun")
+    assert main.version == begun.version
+    assert waited_s(main) >= LEASE_S
+    assert not waited_s(begun)

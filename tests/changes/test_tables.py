@@ -67,8 +67,10 @@ class Lake:
     def uri(self) -> str:
         return str(self.folder / "t")
 
-    def open(self) -> Any:
-        return sw.open(self.uri) if self.format == "delta" else sw.open("db.t", catalog=self._catalog)
+    def open(self, **how: Any) -> Any:
+        if self.format == "delta":
+            return sw.open(self.uri, **how)
+        return sw.open("db.t", catalog=self._catalog, **how)
 
     def rows(self) -> dict[tuple[int, str], str]:
         if self.format == "delta":

@@ -37,7 +37,7 @@ from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits, wall_ms
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.iceberg.failures import begun_again, replaced
-from safewrite.protocol.iceberg.head import HELD, TableVersion
+from safewrite.protocol.iceberg.head import HELD, HELD_OF, TableVersion
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.positions import Moves, must_stand
 
@@ -142,7 +142,8 @@ class AppendPlan:
 
     def holding(self, write_id: str, held_s: float) -> AppendPlan:
         """See ``safewrite.protocol.iceberg.change.Plan.holding``."""
-        return self.saying(write_id, {HELD: f"{held_s:.3f}"})
+        of = {HELD_OF: self.planned.branch_id} if self.planned.branch_id else {}
+        return self.saying(write_id, {HELD: f"{held_s:.3f}", **of})
 
     def saying(self, write_id: str, said: Mapping[str, str]) -> AppendPlan:
         """A snapshot without rows that says something to other writers; it looks for the key in all before it."""

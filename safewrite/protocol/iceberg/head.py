@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from safewrite.protocol.held_version import held_s_of
 
-HELD = "safewrite.held-s"
-"""What a snapshot's summary calls for how many seconds it holds the table."""
+HELD, HELD_OF = "safewrite.held-s", "safewrite.held-branch"
+"""What a snapshot's summary calls for how many seconds it holds the table, and which branch of it; without that the main one."""
 
 
 def scope_of(table_id: str, branch_id: str) -> str:
@@ -55,8 +55,12 @@ class TableVersion:
 
     @property
     def held_s(self) -> float:
-        """For how many seconds the newest snapshot of the branch asks others to wait for the next one."""
-        return 0.0 if self.current is None else held_s_of(self.summaries.get(self.current, {}).get(HELD))
+        """For how many seconds the newest snapshot of the branch asks others to wait for the next one.
+
+        A branch that begins with a snapshot of another one, or is moved to it, is not meant.
+        """
+        told = {} if self.current is None else self.summaries.get(self.current, {})
+        return held_s_of(told.get(HELD)) if told.get(HELD_OF, "") == self.branch_id else 0.0
 
     def ancestors(self) -> Iterator[int]:
         """Snapshots of the branch from the newest back, as far as the metadata knows them."""
