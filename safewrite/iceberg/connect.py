@@ -285,13 +285,13 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     from pydantic import ValidationError
     from pyiceberg.exceptions import NotInstalledError
 
-    from safewrite.iceberg.catalog.loading import load
+    from safewrite.iceberg.catalog.loading import load, taken
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
     if isinstance(catalog, SafeCatalog):
         return catalog.inner
     if isinstance(catalog, Catalog):
-        return catalog
+        return taken(catalog)
     if not isinstance(catalog, str | Mapping):
         raise InvalidInputError(
             "catalog= is the name of a catalog in PyIceberg's configuration, a dict of its properties, or a "

@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog as OpenSqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
 import safewrite as sw
+from safewrite.iceberg import SafeCatalog
 from safewrite.iceberg.catalog import metadata_files
 from safewrite.iceberg.catalog.glue_catalog import GlueCatalog
 from safewrite.iceberg.catalog.loading import load
@@ -207,3 +208,28 @@ def test_a_snapshot_is_of_no_earlier_time_than_the_one_before_though_a_change_be
     sw.open(NAME, catalog=catalog).append(rows)
     times = [one.timestamp_ms for one in catalog.load_table(NAME).metadata.snapshot_log]
     assert times == sorted(times)
+
+
+def test_an_object_of_pyicebergs_catalog_is_used_as_ours_are_and_stays_as_it_is(
+    properties: dict[str, str],
+) -> None:
+    created(properties)
+    given, rows = OpenSqlCatalog("lab", **properties), pa.table({"id": [1]}, SCHEMA)
+    before = {**vars(given)}
+    with clock(2.0):
+        sw.open(NAME, catalog=given).append(rows)
+    SafeCatalog(given).load_table(NAME).transaction().set_properties(a="b").commit_transaction()
+    changed = given.load_table(NAME).metadata
+    assert changed.properties["a"] == "b"
+    assert changed.last_updated_ms >= changed.snapshot_log[-1].timestamp_ms
+    assert (vars(given), type(given)) == (before, OpenSqlCatalog)
+    ours = SafeCatalog(given).inner
+    assert (ours.engine, ours) == (given.engine, SafeCatalog(given).inner)
+
+
+def test_an_object_of_a_users_own_class_is_used_as_it_is(properties: dict[str, str]) -> None:
+    class Theirs(OpenSqlCatalog):
+        pass
+
+    given = Theirs("lab", **properties)
+    assert SafeCatalog(given).inner is given

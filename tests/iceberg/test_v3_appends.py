@@ -394,8 +394,20 @@ def test_what_an_append_would_have_to_know_is_refused(what: str, lake: dict[str,
     assert table.row_count() == 1
 
 
-def test_a_catalog_of_pyiceberg_that_does_not_write_such_metadata_is_refused(lake: dict[str, str]) -> None:
+class Theirs(SqlCatalog):
+    """A catalog of a class of the user's own, which writes metadata as PyIceberg does."""
+
+
+def test_an_object_of_pyicebergs_catalog_writes_such_metadata_too(lake: dict[str, str]) -> None:
     with SqlCatalog("default", **lake) as catalog:
+        table = sw.create(v3.NAME, SCHEMA, catalog=catalog, format_version=3)
+        table.append(rows(1))
+        assert opened(lake).append(rows(2)).rows == 1
+        assert table.refresh().row_count() == 2
+
+
+def test_a_catalog_that_does_not_write_such_metadata_is_refused(lake: dict[str, str]) -> None:
+    with Theirs("default", **lake) as catalog:
         with pytest.raises(
             sw.UnsupportedTableError, match=r"does not write its metadata.*Nothing was written.*as a dict"
         ):
@@ -438,7 +450,7 @@ def test_a_format_version_is_one_that_there_is(given: Any, lake: dict[str, str],
 
 def test_a_change_of_properties_alone_is_refused_there_too(lake: dict[str, str]) -> None:
     made(lake).append(rows(1))
-    with SqlCatalog("default", **lake) as catalog:
+    with Theirs("default", **lake) as catalog:
         table = SafeCatalog(catalog).load_table(v3.NAME)
         with pytest.raises(
             sw.UnsupportedTableError, match=r"does not write its metadata.*Nothing was written"

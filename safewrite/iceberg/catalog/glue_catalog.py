@@ -20,13 +20,15 @@ class GlueCatalog(MetadataFiles, OpenGlueCatalog):
     """PyIceberg's, with a client for all catalogs of the same properties, and metadata files by requests of our own."""
 
     def __init__(self, name: str, client: Any = None, **properties: Any) -> None:
-        self._of_s3tables: dict[str, bool | None] = {}
-        """By database with a table that was read: whether it is one of S3 Tables, once that is known."""
-
         def make() -> Any:
             return OpenGlueCatalog(name, **properties).glue
 
         super().__init__(name, client=client or kept_client("glue", properties, make), **properties)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._of_s3tables: dict[str, bool | None] = {}
+        """By database with a table that was read: whether it is one of S3 Tables, once that is known."""
 
     def _convert_glue_to_iceberg(self, glue_table: Any) -> Table:
         database, name = glue_table.get("DatabaseName"), glue_table.get("Name")

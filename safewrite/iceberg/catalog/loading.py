@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyiceberg.catalog import TYPE, Catalog, CatalogType, infer_catalog_type, load_catalog
 from pyiceberg.utils.config import Config, merge_config
+
+_taken: WeakKeyDictionary[Catalog, Catalog] = WeakKeyDictionary()
+"""One of ours for all tables of an object: its clients are not all made for threads."""
+
+
+def taken(catalog: Catalog) -> Catalog:
+    """A catalog object of the user's as one of ours, which writes metadata files as ours do; any but PyIceberg's own is used as it is."""
+    kind = {"SqlCatalog": "sql", "GlueCatalog": "glue"}.get(type(catalog).__name__)
+    own = None if kind is None else _own(kind)
+    if own is None or type(catalog) is not own.__bases__[-1]:
+        return catalog
+    return _taken.setdefault(catalog, own.like(catalog))
 
 
 def load(name: str, **properties: Any) -> Catalog:

@@ -49,8 +49,8 @@ def check_writes(catalog: Catalog, name: str, metadata: TableMetadata) -> None:
     if not writes(catalog, metadata):
         raise UnsupportedTableError(
             f"safewrite cannot write this to {name}: format version: the table has format version 3, and the catalog that was given, a "
-            f"{type(catalog).__name__} of PyIceberg, does not write its metadata. Nothing was written. Give catalog= as a dict of the "
-            "catalog's properties, or as its name in PyIceberg's configuration."
+            f"{type(catalog).__name__}, does not write its metadata. Nothing was written. Give catalog= as a dict of the catalog's "
+            "properties, as its name in PyIceberg's configuration, or as an object of PyIceberg's own SqlCatalog or GlueCatalog."
         )
 
 
@@ -58,9 +58,20 @@ class MetadataFiles(MetastoreCatalog):
     """A catalog whose metadata files are asked for as the table's other files are; where that fails, PyIceberg's way goes on."""
 
     def __init__(self, name: str, **properties: Any) -> None:
+        self._begin()
+        super().__init__(name, **properties)
+
+    @classmethod
+    def like(cls, catalog: Catalog) -> MetadataFiles:
+        """A catalog with the settings and the connections of one of PyIceberg's, which stays as it is."""
+        made = cls.__new__(cls)
+        made.__dict__ |= catalog.__dict__
+        made._begin()
+        return made
+
+    def _begin(self) -> None:
         # No lock: a thread replaces all of it at once.
         self._bodies: dict[str, bytes] = {}
-        super().__init__(name, **properties)
 
     def known_table(self, identifier: Identifier, location: str) -> Table | None:
         """The table whose metadata is in this file; None where PyIceberg must read it, and say what is wrong with it."""

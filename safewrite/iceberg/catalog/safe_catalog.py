@@ -39,6 +39,7 @@ from safewrite.iceberg.catalog.commit_request import (
     unmet,
 )
 from safewrite.iceberg.catalog.glue import guard
+from safewrite.iceberg.catalog.loading import taken
 from safewrite.iceberg.catalog.metadata_v3 import VERSION
 from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol import ticket_queue
@@ -114,7 +115,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
             )
         super().__init__(inner.name, **inner.properties)
         guard(inner)
-        self.inner = inner
+        self.inner = taken(inner)
         self.limits = limits or Limits()
 
     def __getattr__(self, name: str) -> Any:
