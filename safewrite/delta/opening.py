@@ -175,7 +175,7 @@ def open_state(
 
 
 def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> None:
-    """Refuse a table other than the one that was opened (A17).
+    """Refuse a table other than the one that was opened (A17), and one whose log lost versions since.
 
     Raises:
         TableNotFoundError: the table is gone.
@@ -193,6 +193,13 @@ def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> Non
             f"Another table is at {uri} now (id {newest.table_id}): the one that was opened here (id {known.table_id}) "
             "was dropped and created anew. Nothing was written into the new table. Open it again, and look at the table before "
             "you write.",
+            kind=Kind.TABLE_REPLACED,
+        )
+    if newest.version < known.version:
+        raise ConflictError(
+            f"The log of {uri} ends with version {newest.version}, and it had version {known.version} when this object saw it last: later "
+            "versions were removed, as by a backup that was put in its place. Nothing was written. `safewrite doctor` tells which keys "
+            "went with them. Open the table again, and look at it before you write.",
             kind=Kind.TABLE_REPLACED,
         )
 

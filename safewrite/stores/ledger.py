@@ -19,6 +19,8 @@ FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
 RESULTS_MAX = 8
 """How many results are kept that were read: a queue delivers the members of a group together again."""
+LISTED_MAX = 10_000
+"""Of how many objects of a ledger the newest are looked for."""
 
 
 class ObjectLedger:
@@ -64,6 +66,20 @@ class ObjectLedger:
             self._path(record.key, "intent"), _body(replace(record, version=None), expire_time_s)
         )
         return self.commit(record, expire_time_s) if isinstance(intent, Ok) else intent
+
+    def records(self, limit: int) -> Outcome:
+        """``Ok`` of the keys whose commits the newest objects tell, this many objects at most, and whether these are all."""
+        listed = self.objects.list(self.folder, "", LISTED_MAX)
+        if not isinstance(listed, Ok):
+            return listed
+        assert isinstance(listed.value, tuple)
+        told = [one for one in listed.value if one.path.endswith((".committed.json", ".group.json"))]
+        found: list[LedgerRecord] = []
+        for one in sorted(told, key=lambda one: one.modified_ms, reverse=True)[:limit]:
+            fields = self._fields(one.path)
+            each = fields.get("records", {one.path: fields}) if isinstance(fields, dict) else {}
+            found += [record.value for record in map(_record, each.values()) if isinstance(record, Ok)]  # type: ignore[misc]
+        return Ok((found, len(told) <= limit and len(listed.value) < LISTED_MAX))
 
     # --- keys of one call -------------------------------------------------------------------------
     def intend_in(self, group: str, record: LedgerRecord, expire_time_s: int) -> Outcome:

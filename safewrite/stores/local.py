@@ -168,6 +168,16 @@ class SqliteLedger:
             return _unanswered(error)
         return Ok(LedgerRecord(*row)) if row else Missing()
 
+    def records(self, limit: int) -> Outcome:
+        """``Ok`` of this many keys of the latest commits at most, and whether these are all."""
+        query = f"SELECT {', '.join(_NAMES)} FROM ledger WHERE version IS NOT NULL ORDER BY version DESC LIMIT {limit + 1:d}"
+        try:
+            with contextlib.closing(self._connected()) as database:
+                rows = database.execute(query).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            return _unanswered(error)
+        return Ok(([LedgerRecord(*row) for row in rows[:limit]], len(rows) <= limit))
+
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         return self.intend_many((record,), expire_time_s)[0]
 

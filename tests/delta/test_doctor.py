@@ -530,3 +530,43 @@ def test_t4_a3_keys_that_somebody_removed_from_the_ledger_are_found_and_put_back
     assert run_json("repair", tmp_path / "t")[0] == 0
     assert findings(tmp_path / "t") == {}
     assert table.append(pa.table({"id": [0]}), key="event-0").outcome == "already_committed"
+
+
+@pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
+def test_keys_of_commits_that_a_log_lost_are_found_until_they_are_written_again(
+    arbiter: str, here: Neighbourhood
+) -> None:
+    """A bucket that was restored from a backup has an older log, and its ledger was called sound."""
+    place, uri = here, f"s3://{here.bucket}/other"
+    how: dict[str, Any] = {"storage_options": here.options}
+    how |= {"lock_table": here.lock_table} if arbiter == "dynamodb" else {"arbiter": arbiter}
+    table = sw.create(uri, rows(1).schema, **how)
+    table.append(rows(1), key="kept")
+    table.append_many([(f"many-{number}", rows(number)) for number in range(3)])
+    table.append(rows(9), key="alone")
+    for version in (2, 3):
+        place.s3.delete_object(Bucket=here.bucket, Key=f"other/{commit_path(version)}")
+    upkeep.finish()
+    found = {one.code: one for one in examine(inspect_table(uri, **how), environment={})}["log_set_back"]
+    assert found.details == {
+        "keys": ["many-0", "many-1", "many-2", "alone"], "versions": [2, 3], "count": 4
+    }  # fmt: skip
+
+
+def test_keys_that_a_log_lost_and_got_again_are_no_finding(tmp_path: Path) -> None:
+    table = sw.open(tmp_path / "t", create=True)
+    for number in range(4):
+        table.append(pa.table({"id": [number]}), key=f"event-{number}")
+    upkeep.finish()
+    for version in (2, 3):
+        (tmp_path / "t" / commit_path(version)).unlink()
+    assert findings(tmp_path / "t")["log_set_back"].details["versions"] == [2, 3]
+    for call in (lambda: table.append(pa.table({"id": [4]})), lambda: table.delete("id = 0"), table.refresh):
+        with pytest.raises(sw.ConflictError, match=r"version 1,.*version 3.*Nothing was written.*doctor"):
+            call()
+    again = sw.open(tmp_path / "t")
+    again.append(pa.table({"id": [3]}), key="event-3")
+    assert findings(tmp_path / "t")["log_set_back"].details["keys"] == ["event-2"]
+    again.append(pa.table({"id": [2]}), key="event-2")
+    assert findings(tmp_path / "t") == {}
+    assert sorted(again.rows(where="true")["id"].to_pylist()) == [0, 1, 2, 3]

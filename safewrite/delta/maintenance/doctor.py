@@ -14,7 +14,14 @@ from safewrite.delta.log import actions, features, iceberg_compat
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import hint
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.maintenance import data_files, forgotten_keys, other_writers, vanished, waiting_writes
+from safewrite.delta.maintenance import (
+    data_files,
+    forgotten_keys,
+    other_writers,
+    set_back,
+    vanished,
+    waiting_writes,
+)
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.members import ENGINE
 from safewrite.errors import NotCommittedError, UnsafeConfigError
@@ -62,6 +69,7 @@ def examine(
         other_writers.attempts,
         waiting_writes.examine,
         forgotten_keys.examine,
+        set_back.examine,
         _lifecycle,
     ):
         findings += check(found)

@@ -324,7 +324,7 @@ def _read_lock_table(found: Inspection, options: Mapping[str, str] | None) -> No
         wanted = recorded.get(PROPERTY_LOCK_PATH)
         if wanted == locks.other_path or (wanted is None and not found.entries):
             _respell(found, locks, wanted)
-        found.head_later = _head_now(found)
+        found.head_later = head_now(found)
         _find_spellings(found, locks.table_path)
     except (BotoCoreError, ClientError, KeyError) as error:
         found.entries_error = f"{type(error).__name__}: {said(error)}"
@@ -341,7 +341,8 @@ def _respell(found: Inspection, locks: DynamoDBLocks, wanted: str | None) -> Non
         locks.respell(ours)
 
 
-def _head_now(found: Inspection) -> int:
+def head_now(found: Inspection) -> int:
+    """The end of the log as it is now."""
     after = actions.commit_path(found.head) if found.head >= 0 else listings.FROM_START
     answer = run(fetch_one(List(actions.LOG, start_after=after, name="survey.list_later"), ASKS), found.world)
     items: Iterable[Listed] = answer.value if isinstance(answer, Ok) else ()  # type: ignore[assignment]
