@@ -51,6 +51,11 @@ class Spec:
         """The columns by which changes find rows of the table."""
         return self.keys if self.rule is None else self.rule.keys
 
+    @property
+    def tied_by(self) -> tuple[str, ...]:
+        """The columns by which a row ties with a truncate; none where a rule decides in their place."""
+        return self.sequence_by if self.rule is None else ()
+
 
 @reading("keys= or sequence_by=")
 def declared(  # noqa: PLR0917 - the arguments of one verb, in its order

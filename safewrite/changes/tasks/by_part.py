@@ -44,7 +44,7 @@ class PartInput:
     @property
     def cuts(self) -> dict[str, pa.Array]:
         """See :attr:`safewrite.changes.tasks.read_task.ReadBatch.cuts`."""
-        return {} if self.spec.rule else cuts_of(self.truncates, self.spec.sequence_by)
+        return cuts_of(self.truncates, self.spec.tied_by)
 
 
 @dataclass

@@ -199,8 +199,8 @@ class ReadBatch:
 
     @cached_property
     def cuts(self) -> dict[str, pa.Array]:
-        """See :attr:`ChangeBatch.cuts`; where a rule decides, no row ties."""
-        return {} if self.spec.rule else cuts_of(self.report.truncates, self.spec.sequence_by)
+        """See :attr:`ChangeBatch.cuts`."""
+        return cuts_of(self.report.truncates, self.spec.tied_by)
 
     @cached_property
     def values(self) -> dict[str, pa.Array]:
