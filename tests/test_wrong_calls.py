@@ -221,6 +221,17 @@ CALLS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
     "< None": (lambda t: t.delete([("id", "<", None)]), sw.InvalidInputError, "NULL"),
     "an operator that is none": (lambda t: t.delete([("id", "~", 1)]), sw.InvalidInputError, "no operator"),
     "in without a list": (lambda t: t.delete([("day", "in", "a")]), sw.InvalidInputError, "list of values"),
+    "an operator of SQL": (
+        lambda t: t.delete([("day", "is", None)]),
+        sw.InvalidInputError,
+        r"Operators are =.*= None asks for NULL",
+    ),
+    "one tuple": (
+        lambda t: t.delete(("day", "=", "a")),
+        sw.InvalidInputError,
+        r"list of tuples, such as \[\('day'",
+    ),
+    "backticks": (lambda t: t.delete("`day` = 'a'"), sw.InvalidInputError, "double quotes, not backticks"),
     "in an empty list": (lambda t: t.delete([("day", "in", [])]), sw.InvalidInputError, "IN needs values"),
     "a text for an id": (lambda t: t.delete([("id", "=", "1")]), sw.InvalidInputError, "no int64"),
     "a flag for an id": (lambda t: t.delete([("id", "=", np.bool_(True))]), sw.InvalidInputError, "no int64"),

@@ -92,7 +92,10 @@ def _from_tuples(where: object, schema: pa.Schema) -> Predicate:
             return _joined(
                 Either, [_joined(Both, [_condition(one, schema) for one in some]) for some in where]
             )
-    raise _refused(where, "it is neither SQL text nor a list of (column, op, value)")
+    way_out = (
+        "Give SQL, such as \"day = '2026-11-21'\", or a list of tuples, such as [('day', '=', '2026-11-21')]."
+    )
+    raise _refused(where, "it is neither SQL text nor a list of (column, op, value)", way_out)
 
 
 def _is_condition(one: object) -> bool:
@@ -104,9 +107,13 @@ def _condition(condition: Condition, schema: pa.Schema) -> Predicate:
     field = _field(name, schema)
     op = {"==": "=", "<>": "!="}.get(op, op)
     if op in ("in", "not in"):
-        return _in(field, _values(value, condition), negated=op == "not in")
+        found = _in(condition, field, _values(value, condition))
+        return Not(found) if op == "not in" else found
     if op not in get_args(Op):
-        raise _refused(condition, f"{shown(op)} is no operator")
+        known = ", ".join([*get_args(Op), "in", "not in"])
+        raise _refused(
+            condition, f"{shown(op)} is no operator", f"Operators are {known}; = None asks for NULL."
+        )
     if value is None:
         if op == "=":
             return IsNull(field.name)
@@ -126,12 +133,11 @@ def _values(given: Any, condition: Condition) -> list[Any]:
     return list(given)
 
 
-def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predicate:
+def _in(where: object, field: pa.Field[Any], values: Sequence[Any]) -> Predicate:
     if not values or any(value is None for value in values):
-        raise _refused(values, "IN needs values, and none of them NULL")
+        raise _refused(where, "IN needs values, and none of them NULL")
     typed = tuple(_value(value, field) for value in values)
-    found = Compare(field.name, "=", typed[0]) if len(typed) == 1 else In(field.name, typed)
-    return Not(found) if negated else found
+    return Compare(field.name, "=", typed[0]) if len(typed) == 1 else In(field.name, typed)
 
 
 def _field(name: str, schema: pa.Schema) -> pa.Field[Any]:
@@ -159,7 +165,8 @@ def _from_sql(text: str, schema: pa.Schema) -> Predicate:
     try:
         trees = [tree for tree in sqlglot.parse(text) if tree is not None]
     except SqlglotError as error:
-        raise _refused(text, f"it is no SQL condition ({str(error).splitlines()[0]})") from error
+        way_out = "A column's name takes double quotes, not backticks." if "`" in text else ""
+        raise _refused(text, f"it is no SQL condition ({str(error).splitlines()[0]})", way_out) from error
     if len(trees) != 1:
         raise _refused(text, "it is not one SQL condition")
     return Reader(text, schema).predicate(trees[0])
@@ -187,7 +194,7 @@ class Reader:
             case exp.Boolean():
                 return Constant(bool(node.this))
             case exp.In() if not node.args.get("query") and not node.args.get("unnest"):
-                return _in(self.column(node.this), [self.literal(n) for n in node.expressions], negated=False)
+                return _in(self.text, self.column(node.this), [self.literal(n) for n in node.expressions])
             case exp.Between() if not node.args.get("symmetric"):
                 field = self.column(node.this)
                 low = Compare(field.name, ">=", self.value(node.args["low"], field))
@@ -329,18 +336,26 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
     except (ValueError, ArithmeticError, InvalidOperation, pa.ArrowException):
         found = None
     if found is None:
-        hint = (
-            ", with its offset from UTC (such as 2026-11-21T00:00:00Z)" if getattr(kind, "tz", None) else ""
-        )
-        if is_bytes(kind):
-            raise InvalidInputError(
-                f"where= compares column {field.name!r} of bytes with {shown(value)}: engines keep no bounds of bytes alike, so bytes "
-                "are compared with NULL only. Nothing was written. Name the rows by another column."
-            )
-        raise InvalidInputError(
-            f"where= compares column {field.name!r} with {shown(value)}, which is no {kind}{hint}. Nothing was written."
-        )
+        raise _unlike(value, field)
     return found
+
+
+def _unlike(value: Any, field: pa.Field[Any]) -> InvalidInputError:
+    """The refusal of a value that is none of the column's."""
+    kind, said = field.type, f"where= compares column {field.name!r}"
+    if is_bytes(kind):
+        return InvalidInputError(
+            f"{said} of bytes with {shown(value)}: engines keep no bounds of bytes alike, so bytes are compared with NULL only. Nothing "
+            "was written. Name the rows by another column."
+        )
+    if pa.types.is_floating(kind) and isinstance(value, float) and math.isnan(value):
+        return InvalidInputError(
+            f"{said} with NaN, which engines order in different ways. Nothing was written. Name the rows by another column."
+        )
+    hint = ", with its offset from UTC (such as 2026-11-21T00:00:00Z)" if getattr(kind, "tz", None) else ""
+    return InvalidInputError(
+        f"{said} with {shown(value)}, which is no {kind}{hint}. Nothing was written. Give a value of the column's type."
+    )
 
 
 def _plain(value: Any) -> Any:

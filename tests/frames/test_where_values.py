@@ -124,3 +124,12 @@ class Odd:
 def test_an_odd_value_is_refused_as_any_other(where: Any) -> None:
     with pytest.raises(sw.InvalidInputError):
         parse(where, SCHEMA)
+
+
+def test_a_comparison_with_nan_is_refused_by_its_name() -> None:
+    """NaN was called no double."""
+    with pytest.raises(
+        sw.InvalidInputError,
+        match=r"with NaN, which engines order in different ways. Nothing was written. Name",
+    ):
+        parse([("f", "in", [1.0, np.nan])], SCHEMA)
