@@ -180,6 +180,7 @@ def test_a_budget_of_upkeep_that_is_no_number_begins_nothing(local: str, wrong: 
 def test_changes_are_counted_by_commit_or_printed_as_rows(local: str) -> None:
     table = sw.open(local)
     code, begin = run_json("changes", local)
+    assert begin["table"] == run_json("history", local)[1]["table"]
     (whole,) = begin["commits"]
     assert (code, whole["insert"], begin["position"]) == (
         0,

@@ -98,6 +98,15 @@ def test_a_table_or_catalog_that_is_not_there_is_wrong_usage(place: Place) -> No
     assert (code, answer["error"]["kind"]) == (2, "table_not_found")
 
 
+def test_each_command_tells_which_table_is_missing_from_which_catalog(place: Place) -> None:
+    """They said that the catalog had no such table; of a SQL catalog under another name it shows none."""
+    place.name = "db.nothing"
+    for command in (["history"], ["resolve", "key"], ["changes"], ["maintain"], ["locks", "list"]):
+        code, answer = place.json(*command)
+        told = f"There is no Iceberg table db.nothing in the SQL catalog {place.catalog.name!r}"
+        assert (code, answer["error"]["message"].partition(",")[0]) == (2, told), command
+
+
 def test_a_catalog_of_pyicebergs_configuration_is_found_by_its_name(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

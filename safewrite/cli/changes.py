@@ -62,7 +62,8 @@ def changes(
 ) -> None:
     """Say what each commit since a position did to rows, and the position to go on from."""
     with screen.errors():
-        found = target.open().changes_since(_since(since), keys=key, columns=column)
+        table = target.open()
+        found = table.changes_since(_since(since), keys=key, columns=column)
         if rows:
             _print_rows(found)
             return
@@ -74,7 +75,7 @@ def changes(
             )
             for said in batch.rows["_change_type"].value_counts().to_pylist():
                 one[said["values"]] += said["counts"]
-        answer = {"table": target.table, "position": found.position, "commits": [*commits.values()]}
+        answer = {"table": table.uri, "position": found.position, "commits": [*commits.values()]}
         screen.show(answer, lambda console: _print(console, answer))
 
 

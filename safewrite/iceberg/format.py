@@ -183,10 +183,7 @@ class IcebergFormat:
             head = self._cached.look(self.limits)
         except TableNotFoundError:
             if self._first is None:
-                raise TableNotFoundError(
-                    f"There is no Iceberg table {self.uri} in the catalog. Nothing was written. Create it with "
-                    "safewrite.create(), or open it with create=True to let the first append make it."
-                ) from None
+                raise
             return
         check_table(self.connection, head, strict=strict)
         if self.connection.branch != MAIN and not head.branch_id:

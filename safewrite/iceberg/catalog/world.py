@@ -180,8 +180,15 @@ class CatalogWorld(FilesWorld):
                 self.table = load_table(self.catalog, self.identifier)
                 self._loan = Loan()
         except Exception as error:  # noqa: BLE001 - what each means is decided in one place
-            return classify_error(error)
+            outcome = classify_error(error)
+            return Missing(self._sought()) if isinstance(outcome, Missing) else outcome
         return Ok(head_of(self.table, self.branch))
+
+    def _sought(self) -> str:
+        """Which table is missing, and where."""
+        catalog = self.catalog
+        kind, shows = ("SQL ", ", which has tables of that name alone") if hasattr(catalog, "engine") else ("", "")
+        return f"{'.'.join(self.identifier)} in the {kind}catalog {catalog.name!r}{shows}"
 
     def _file_io(self) -> FileIO:
         """As before; what the catalog lent it is asked for again in time, for a write may take longer."""

@@ -329,8 +329,8 @@ def load(limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
     outcome = yield from ask(effect, limits)
     if isinstance(outcome, Missing):
         raise TableNotFoundError(
-            "The catalog has no such table. Nothing was committed by this call. Create it with "
-            "safewrite.create(), or open it with create=True."
+            f"There is no Iceberg table {outcome.detail or 'of this name in the catalog'}. Nothing was committed by this call. Check both "
+            "names; or create the table with safewrite.create(), or open it with create=True."
         )
     if not isinstance(outcome, Ok):
         raise unanswered(effect, outcome)
