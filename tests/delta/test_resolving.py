@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -89,3 +90,15 @@ def test_a_checkpoint_of_its_own_version_tells_that_a_commit_landed(tmp_path: Pa
     table.checkpoint()  # type: ignore[attr-defined]
     clean_up(path, *range(receipt.version + 1))
     assert sw.open(path).append(pa.table({"id": [0]}), key="k").outcome == "already_committed"
+
+
+def test_only_a_ledger_that_lost_keys_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first write with a key to a table of another engine said that its ledger is not whole."""
+    deltalake.write_deltalake(tmp_path / "t", pa.table({"id": [0]}))
+    table = sw.open(tmp_path / "t")
+    table.append(pa.table({"id": [1]}), key="a")
+    assert not [one.message for one in caplog.records if one.levelname == "WARNING"]
+    (tmp_path / "t" / "_safewrite" / "ledger.sqlite").unlink()
+    assert sw.open(tmp_path / "t").append(pa.table({"id": [1]}), key="a").outcome == "already_committed"
+    told = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert told == ["the ledger of keys was not whole; keys that were put back: 1, from commits: 2"]

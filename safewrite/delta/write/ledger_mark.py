@@ -54,19 +54,23 @@ def restore(
     if began is not None and not keys.is_of_another(began, table_id):
         top = min(top, began.base_version)
     versions = sorted((one for one in listed if one <= top), reverse=True)
-    log.warning(
-        "the ledger of keys is not whole: %d commits are looked through, and their keys are put back",
-        len(versions),
-    )
+    log.info("the ledger of keys has no mark: %d commits are looked through for keys", len(versions))
+    put_back = 0
     lost: dict[int, frozenset[str]] = {}
     yield from _mark(table_id, top, limits)
     for number, start in enumerate(range(0, len(versions), READ_MAX)):
         part = versions[start : start + READ_MAX]
-        yield from _put_back(table_id, part, lost, limits)
+        put_back += yield from _put_back(table_id, part, lost, limits)
         if number % MARKED_MAX == MARKED_MAX - 1 and not lost:
             yield from _mark(table_id, part[-1] - 1, limits)
     # Where the list of a commit's writes is gone, its keys cannot be put back: each writer looks at that commit again.
     yield from _mark(table_id, max(lost, default=-1), limits)
+    if put_back:
+        log.warning(
+            "the ledger of keys was not whole; keys that were put back: %d, from commits: %d",
+            put_back,
+            len(versions),
+        )
     return Restored(lost)
 
 
@@ -81,7 +85,8 @@ def _listed(limits: Limits) -> Generator[Effect, Outcome, list[int]]:
 
 def _put_back(
     table_id: str | None, versions: list[int], lost: dict[int, frozenset[str]], limits: Limits
-) -> Generator[Effect, Outcome, None]:
+) -> Generator[Effect, Outcome, int]:
+    """Put the keys of these commits back; how many."""
     gets = [Get(commit_path(version), name="ledger.get_commit") for version in versions]
     answers = yield from fetch(gets, limits, name="ledger.read_log")
     infos = [
@@ -99,7 +104,7 @@ def _put_back(
                     LedgerRecord(key, version - 1, str(entry["fingerprint"]), version, table_id=table_id)
                 )
     if not records:
-        return
+        return 0
     commits = [LedgerCommit(record, anew=True, name="ledger.put_back") for record in records]
     told = yield Together(tuple(commits), name="ledger.put_back")
     outcomes = told.value if isinstance(told, Ok) else (told,) * len(commits)
@@ -109,6 +114,7 @@ def _put_back(
             answer = yield from ask(effect, limits)
             if not isinstance(answer, Ok):
                 raise unanswered(effect, answer)
+    return len(records)
 
 
 def _mark(table_id: str | None, below: int, limits: Limits) -> Generator[Effect, Outcome, None]:
