@@ -147,7 +147,7 @@ def _field(name: str, schema: pa.Schema) -> pa.Field[Any]:
     if len(found) == 1:
         return found[0]
     raise InvalidInputError(
-        f"where= names column {name!r}, and the table has {schema.names}. Nothing was written. "
+        f"where= names column {name!r}, and the columns are {schema.names}. Nothing was written. "
         "Text takes single quotes."
     )
 

@@ -135,8 +135,9 @@ def test_a_change_without_its_key_or_place_is_refused_with_its_row(rows: Any, pa
         ({"keys": ["id", "id"]}, "each once"),
         ({"keys": ["lsn"]}, "cannot order its own changes"),
         ({"keys": ["nobody"]}, "no column of the table"),
+        ({"keys": ["ID"]}, "or name 'id'"),
         ({"sequence_by": "ts"}, "no column of the table"),
-        ({"delete_when": "nobody = 'd'"}, "delete_when= cannot be used"),
+        ({"delete_when": "nobody = 'd'"}, r"delete_when= cannot be used.*'nobody', and the columns are \["),
         ({"delete_when": "name"}, "is boolean"),
     ],
 )

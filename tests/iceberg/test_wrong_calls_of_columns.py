@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[Callable[[Given], Any], type[sw.SafewriteError], str]] = 
         lambda g: g.apply(ROW | {"items": [{"n": "x"}]}), sw.WouldAlterError, "items.element.n.*convert the column"),
     "a number for a list": (lambda g: g.apply(ROW | {"items": 5}), sw.WouldAlterError, "'items' has type int64"),
     "where= on a name of before": (
-        lambda g: g.table.delete("id = 5"), sw.InvalidInputError, "'id', and the table has .*'order_id'"),
+        lambda g: g.table.delete("id = 5"), sw.InvalidInputError, "'id', and the columns are .*'order_id'"),
     "where= on a list": (lambda g: g.table.delete([("items", "=", [])]), sw.InvalidInputError, "'items'"),
     "no files to read": (lambda g: list(g.table.read_files(None)), sw.InvalidInputError, r"plan_files\(\)"),
     "a path to read": (lambda g: list(g.table.read_files("a.parquet")), sw.InvalidInputError, r"plan_files\(\)"),

@@ -78,9 +78,10 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                     if what == "keys"
                     else "The sequence of a row is kept in the table"
                 )
+                near = [one for one in schema.names if one.casefold() == name.casefold()]
                 raise InvalidInputError(
                     f"{what}= names {name!r}, which is no column of the table. Nothing was written. {why}, so that a later "
-                    "batch can be compared with it; add the column, or name another."
+                    f"batch can be compared with it; add the column, or name {repr(near[0]) if near else 'another'}."
                 )
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or (what == "keys" and pa.types.is_floating(kind)):

@@ -187,7 +187,9 @@ class CatalogWorld(FilesWorld):
     def _sought(self) -> str:
         """Which table is missing, and where."""
         catalog = self.catalog
-        kind, shows = ("SQL ", ", which has tables of that name alone") if hasattr(catalog, "engine") else ("", "")
+        kind, shows = (
+            ("SQL ", ", which has tables of that name alone") if hasattr(catalog, "engine") else ("", "")
+        )
         return f"{'.'.join(self.identifier)} in the {kind}catalog {catalog.name!r}{shows}"
 
     def _file_io(self) -> FileIO:
