@@ -104,8 +104,8 @@ def _in_dynamodb(
 ) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX
     from safewrite.stores.dynamodb_ledger import aws_ledger
+    from safewrite.stores.remembered import SCAN_PAGES_MAX
 
     ledger, queue = aws_ledger(client, lock_table, table_id, scope)
     try:

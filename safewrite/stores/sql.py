@@ -150,11 +150,12 @@ class SqlLedger:
         return _perform(self._engine, put, write=True)
 
     def records(self, limit: int) -> Outcome:
-        """``Ok`` of at most this many of the remembered keys, and whether these are all: for ``locks list``."""
+        """``Ok`` of at most this many of the remembered keys, the newest first, and whether these are all."""
         columns = [
             ledger_table.c[name] for name in ("key", "base_version", "fingerprint", "version", "in_doubt_at")
         ]
-        ours = sa.select(*columns).where(ledger_table.c.table_id == self.table_id).limit(limit + 1)
+        ours = sa.select(*columns).where(ledger_table.c.table_id == self.table_id)
+        ours = ours.order_by(ledger_table.c.expire_time_s.desc()).limit(limit + 1)
 
         def read(connection: sa.Connection) -> Outcome:
             rows = connection.execute(ours).all()

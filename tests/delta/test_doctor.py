@@ -547,7 +547,7 @@ def test_keys_of_commits_that_a_log_lost_are_found_until_they_are_written_again(
     for version in (2, 3):
         place.s3.delete_object(Bucket=here.bucket, Key=f"other/{commit_path(version)}")
     upkeep.finish()
-    found = {one.code: one for one in examine(inspect_table(uri, **how), environment={})}["log_set_back"]
+    found = {one.code: one for one in examine(inspect_table(uri, **how), environment={})}["set_back"]
     assert found.details == {
         "keys": ["many-0", "many-1", "many-2", "alone"], "versions": [2, 3], "count": 4
     }  # fmt: skip
@@ -560,13 +560,13 @@ def test_keys_that_a_log_lost_and_got_again_are_no_finding(tmp_path: Path) -> No
     upkeep.finish()
     for version in (2, 3):
         (tmp_path / "t" / commit_path(version)).unlink()
-    assert findings(tmp_path / "t")["log_set_back"].details["versions"] == [2, 3]
+    assert findings(tmp_path / "t")["set_back"].details["versions"] == [2, 3]
     for call in (lambda: table.append(pa.table({"id": [4]})), lambda: table.delete("id = 0"), table.refresh):
         with pytest.raises(sw.ConflictError, match=r"version 1,.*version 3.*Nothing was written.*doctor"):
             call()
     again = sw.open(tmp_path / "t")
     again.append(pa.table({"id": [3]}), key="event-3")
-    assert findings(tmp_path / "t")["log_set_back"].details["keys"] == ["event-2"]
+    assert findings(tmp_path / "t")["set_back"].details["keys"] == ["event-2"]
     again.append(pa.table({"id": [2]}), key="event-2")
     assert findings(tmp_path / "t") == {}
     assert sorted(again.rows(where="true")["id"].to_pylist()) == [0, 1, 2, 3]

@@ -63,6 +63,25 @@ def test_a_destroyed_table_is_a_danger_and_the_advice_leads_back(place: Place) -
     assert sorted(place.table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
 
 
+def test_keys_of_snapshots_that_older_metadata_does_not_have_are_found_until_they_are_written_again(
+    place: Place,
+) -> None:
+    """It was registered, as doctor advises where the newest is gone, or a catalog was restored; the ledger answered for lost rows."""
+    before = place.table().metadata_location
+    place.open().append(ids(4), key="event-3")
+    place.open().append(ids(5), key="event-4")
+    assert place.findings() == {}
+    place.catalog.drop_table(NAME)
+    place.catalog.register_table(NAME, before)
+    found = place.findings()["set_back"]
+    assert (found["severity"], found["details"]) == ("danger", {"keys": ["event-3", "event-4"], "count": 2})
+    assert place.open().append(ids(4), key="event-3").outcome == "committed"
+    assert place.findings()["set_back"]["details"]["keys"] == ["event-4"]
+    assert place.open().append(ids(5), key="event-4").outcome == "committed"
+    assert place.findings() == {}
+    assert sorted(place.table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
 def test_a_manifest_list_that_a_cleaning_writer_deleted_is_found(place: Place) -> None:
     before = place.open().version
     place.open().append(ids(4), key="event-3")

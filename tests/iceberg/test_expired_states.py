@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 import safewrite as sw
 from safewrite.errors import ReplayMismatchError
@@ -87,3 +88,35 @@ def test_other_rows_under_the_key_of_an_expired_commit_are_refused(lake: Warehou
     table = lost_and_expired(lake)
     with pytest.raises(ReplayMismatchError):
         table.append(rows(7), key="one")
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_keys_of_snapshots_that_a_table_lost_are_written_again(lake: Warehouse, others: int) -> None:
+    """Its catalog was restored, or older metadata registered: the ledger knew keys of snapshots that the table never had, and answered for them."""
+    table = opened(lake)
+    table.append(rows(0), key="kept")
+    before = lake.catalog.load_table("db.orders").metadata_location
+    table.append(rows(1), key="alone")
+    table.append_many([("a", rows(2)), ("b", rows(3))])
+    with lake.catalog.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE iceberg_tables SET metadata_location = :at"), {"at": before})
+    for number in range(others):
+        opened(lake).append(rows(10 + number))
+    again = opened(lake)
+    assert again.resolve("alone") is None
+    assert again.append(rows(0), key="kept").outcome == "already_committed"
+    assert again.append(rows(1), key="alone").outcome == "committed"
+    receipts = again.append_many([("a", rows(2)), ("c", rows(4))])
+    assert [one.outcome for one in receipts] == ["committed", "committed"]
+    assert again.append(rows(1), key="alone").outcome == "already_committed"
+    told = sorted(again.refresh().rows(where="id < 10")["id"].to_pylist())
+    assert told == [0, 1, 2, 4]
+
+
+def test_a_key_stays_used_whose_snapshot_expired(lake: Warehouse) -> None:
+    table = opened(lake)
+    table.append(rows(1), key="alone")
+    for number in range(2, 4):
+        table.append(rows(number))
+    table.refresh().iceberg.maintenance.expire_snapshots().older_than(dt.datetime.now(dt.UTC)).commit()
+    assert opened(lake).append(rows(1), key="alone").outcome == "already_committed"

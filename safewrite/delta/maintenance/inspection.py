@@ -32,6 +32,7 @@ from safewrite.stores.aws import ServerClock, scanned
 from safewrite.stores.clients import shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
+from safewrite.stores.remembered import SCAN_PAGES_MAX
 from safewrite.stores.world import World, run
 from safewrite.text.rendering import said
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from safewrite.stores.dynamodb import DynamoDBLocks
 
 TEMPS: Final = f"{actions.LOG}.tmp/"
-SCAN_PAGES_MAX = 200
-"""How many pages (of 1 MB) of the lock table are searched for other spellings of the path."""
 ASKS = Limits(asks=6)
 
 

@@ -25,8 +25,9 @@ class GlueCatalog(MetadataFiles, OpenGlueCatalog):
 
         super().__init__(name, client=client or kept_client("glue", properties, make), **properties)
 
-    def _begin(self) -> None:
-        super()._begin()
+    def forget(self) -> None:
+        """Know no file, and of no database whether it is one of S3 Tables."""
+        super().forget()
         self._of_s3tables: dict[str, bool | None] = {}
         """By database with a table that was read: whether it is one of S3 Tables, once that is known."""
 

@@ -58,7 +58,7 @@ class MetadataFiles(MetastoreCatalog):
     """A catalog whose metadata files are asked for as the table's other files are; where that fails, PyIceberg's way goes on."""
 
     def __init__(self, name: str, **properties: Any) -> None:
-        self._begin()
+        self.forget()
         super().__init__(name, **properties)
 
     @classmethod
@@ -66,10 +66,11 @@ class MetadataFiles(MetastoreCatalog):
         """A catalog with the settings and the connections of one of PyIceberg's, which stays as it is."""
         made = cls.__new__(cls)
         made.__dict__ |= catalog.__dict__
-        made._begin()
+        made.forget()
         return made
 
-    def _begin(self) -> None:
+    def forget(self) -> None:
+        """Know no file."""
         # No lock: a thread replaces all of it at once.
         self._bodies: dict[str, bytes] = {}
 

@@ -25,7 +25,7 @@ from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.data.known_manifests import KnownManifests
-from safewrite.iceberg.maintenance import aws, history, missing_files, waiting_writes
+from safewrite.iceberg.maintenance import aws, history, missing_files, set_back, waiting_writes
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
@@ -85,6 +85,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     world = connection.world(head)
     world.table = table
     findings += waiting_writes.examine(world, head, connection.branch)
+    findings += set_back.examine(world, head)
     if not features.unwritable(metadata):
         findings += _shape(connection, head, world)
     findings += _within(next(nested.above(world, metadata.location), None))

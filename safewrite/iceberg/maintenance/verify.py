@@ -17,7 +17,7 @@ from safewrite.iceberg.data.reading import planned
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.read.files import read_files
-from safewrite.iceberg.write.earlier_writes import EMPTY, Resolved, before_branch, reaches, stands
+from safewrite.iceberg.write.earlier_writes import EMPTY, Resolved, before_branch, newest, reaches, stands
 from safewrite.iceberg.write.members import ROWS, entries, in_summary
 from safewrite.iceberg.write.resolve import batch_under
 from safewrite.progress import watched
@@ -25,7 +25,8 @@ from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import Wanted
-from safewrite.stores.world import run
+from safewrite.protocol.values import LedgerRecord
+from safewrite.stores.world import World, run
 from safewrite.text.rendering import said
 
 
@@ -82,6 +83,16 @@ def _rows_agree(head: TableVersion, at: int) -> bool:
     return int(added or 0) == int(head.summaries[at][ROWS])
 
 
+def _counts(record: LedgerRecord, head: TableVersion, world: World) -> bool:
+    """Whether the table has the write of a record, which may be of a commit since ``head``."""
+    at = record.version
+    if at is None:
+        return False
+    return stands(at, head, record.base_version) or stands(
+        at, run(newest(head, ASKS), world), record.base_version
+    )
+
+
 def _elsewhere(connection: Connection, head: TableVersion, absent: Sequence[str]) -> dict[str, int]:
     """Rows of keys whose snapshot was expired: the last batch of each stream, and what the ledger knows."""
     world = connection.world(head)
@@ -92,7 +103,7 @@ def _elsewhere(connection: Connection, head: TableVersion, absent: Sequence[str]
             found[key] = batch.rows
             continue
         record = run(keys.recall(key, ASKS), world) if connection.helpers.ledger else None
-        if record is not None and record.version is not None and stands(record.version, head):
+        if record is not None and _counts(record, head, world):
             found[key] = int(record.fingerprint.split(":")[1])
         elif record is None and connection.helpers.ledger:
             came, _ = run(before_branch((key,), head, ASKS), world)

@@ -59,9 +59,14 @@ def newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, Ta
     return head
 
 
-def stands(snapshot_id: int, head: TableVersion) -> bool:
-    """Whether a remembered snapshot counts: it does, unless it is there and was rolled back."""
-    return not head.is_rolled_back(snapshot_id)
+def stands(snapshot_id: int, head: TableVersion, noted: int | None = None) -> bool:
+    """Whether a remembered snapshot counts: it does, unless it is there and was rolled back, or the table was set back to before it.
+
+    ``noted`` is the base of the ledger's record of it.  The table version must be newer than the record.
+    """
+    sequence = sequence_noted(noted)
+    never = sequence is not None and head.never_had(snapshot_id, sequence)
+    return not never and not head.is_rolled_back(snapshot_id)
 
 
 def landed_and_expired(
@@ -209,7 +214,7 @@ def _came_along(record: LedgerRecord, head: TableVersion) -> bool | None:
         return False if is_later or reaches(head, record.base_version) else None
     if head.is_current(at):
         return True
-    if head.is_rolled_back(at):
+    if not stands(at, head, record.base_version):
         return False
     sequence = head.sequences.get(at) or sequence_noted(record.base_version)
     return sequence <= head.began if sequence and head.began else None

@@ -169,7 +169,7 @@ def _recall(state: _State) -> Generator[Effect, Outcome, None]:
 def _noted(state: _State, write: Write, record: LedgerRecord) -> Generator[Effect, Outcome, Resolved | None]:
     """The write that the ledger knows a snapshot of; None where that was rolled back."""
     assert record.version is not None
-    if stands(record.version, state.head):
+    if stands(record.version, state.head, record.base_version):
         if (
             write.changes is not None and record.version in state.head.summaries
         ):  # only the snapshot tells of them

@@ -45,7 +45,11 @@ def resolve(
     batch = batch_under(key, head)
     if batch is not None:
         return batch, head
-    if record is not None and record.version is not None and stands(record.version, head):
+    if (
+        record is not None
+        and record.version is not None
+        and stands(record.version, head, record.base_version)
+    ):
         rows = int(record.fingerprint.split(":")[1])
         return Resolved(record.version, record.fingerprint, rows, 0), head
     if record is not None and record.version is None and record.in_doubt_at == base_of(head):

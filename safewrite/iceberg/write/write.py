@@ -274,7 +274,7 @@ def _recall(
     if not ours:
         head = yield from newest(head, limits)
     if record.version is not None:
-        if stands(record.version, head):
+        if stands(record.version, head, record.base_version):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             if named.changes is not None and record.version in head.summaries:
                 return record, (yield from repeated(named, record.version, head, limits))

@@ -96,6 +96,14 @@ class TableVersion:
         is_cut_off = self.parents[oldest] is not None or self.sequences.get(oldest, 0) > 1
         return not (is_cut_off and self.sequences.get(oldest, 0) >= self.sequences.get(snapshot_id, 0))
 
+    def never_had(self, snapshot_id: int, sequence: int) -> bool:
+        """Whether no version before this one had a snapshot with this number, which the table had: it was set back to older metadata.
+
+        Numbers only grow, and two snapshots never share one.
+        """
+        later = sequence > self.last_sequence or sequence in self.sequences.values()
+        return snapshot_id not in self.parents and later
+
     def accounts_since(self, base: TableVersion) -> bool:
         """Whether no snapshot of the branch since ``base`` can be missing here.
 
