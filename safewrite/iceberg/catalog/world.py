@@ -180,17 +180,8 @@ class CatalogWorld(FilesWorld):
                 self.table = load_table(self.catalog, self.identifier)
                 self._loan = Loan()
         except Exception as error:  # noqa: BLE001 - what each means is decided in one place
-            outcome = classify_error(error)
-            return Missing(self._sought()) if isinstance(outcome, Missing) else outcome
+            return _named(classify_error(error), self.catalog, self.identifier)
         return Ok(head_of(self.table, self.branch))
-
-    def _sought(self) -> str:
-        """Which table is missing, and where."""
-        catalog = self.catalog
-        kind, shows = (
-            ("SQL ", ", which has tables of that name alone") if hasattr(catalog, "engine") else ("", "")
-        )
-        return f"{'.'.join(self.identifier)} in the {kind}catalog {catalog.name!r}{shows}"
 
     def _file_io(self) -> FileIO:
         """As before; what the catalog lent it is asked for again in time, for a write may take longer."""
@@ -267,6 +258,15 @@ class CatalogWorld(FilesWorld):
         table = table_of(head)
         scan = table.scan(snapshot_id=at) if row_filter is None else table.scan(row_filter, snapshot_id=at)
         return scan if self.branch == MAIN or at is not None else scan.use_ref(self.branch)
+
+
+def _named(outcome: Outcome, catalog: Catalog, identifier: tuple[str, ...]) -> Outcome:
+    """The outcome of a look for a table, with what is missing, and where."""
+    kind, shows = (
+        ("SQL ", ", which has tables of that name alone") if hasattr(catalog, "engine") else ("", "")
+    )
+    where = f"{'.'.join(identifier)} in the {kind}catalog {catalog.name!r}{shows}"
+    return Missing(where) if isinstance(outcome, Missing) else outcome
 
 
 def _planned(scan: DataScan, head: TableVersion, known: KnownManifests | None) -> tuple[FileScanTask, ...]:
