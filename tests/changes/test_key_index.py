@@ -331,6 +331,20 @@ def test_an_index_finds_the_rows_that_a_look_at_all_finds(kind: str, data: st.Da
     assert found.to_pylist() == there.take(pa.array(places)).to_pylist()
 
 
+@pytest.mark.parametrize(("rows", "sought"), [(50, 3), (3, 50), (20, 20), (0, 4), (4, 0), (0, 0)])
+def test_an_index_of_more_rows_or_of_fewer_than_are_sought_finds_the_same(rows: int, sought: int) -> None:
+    """Every third key is there twice."""
+    keys = [one for number in range(rows) for one in [number] * (1 + (number % 3 == 0))]
+    random.Random(rows).shuffle(keys)
+    wanted = [*range(0, 2 * sought, 2)]
+    hashes = {one: int(row_hashes(pa.table({"a": pa.array([one])}))[0][0]) for one in {*keys, *wanted}}
+    asked = sorted(wanted, key=hashes.__getitem__)
+    index = KeyIndex.of(pa.table({"a": pa.array(keys, pa.int64())}), ["a"])
+    numbers, found = index.find(np.array([hashes[one] for one in asked], np.uint64))
+    assert numbers.tolist() == [at for at, one in enumerate(keys) if one in wanted]
+    assert found.tolist() == [one in keys for one in asked]
+
+
 @pytest.mark.sweep("merge-on-read")
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_of_one_hash_are_told_apart_by_their_values(

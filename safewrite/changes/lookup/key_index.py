@@ -113,7 +113,9 @@ class KeyIndex:
         return int(self.rows.nbytes + self.hashes.nbytes + self.numbers.nbytes + self.starts.nbytes)
 
     def find(self, hashes: Hashes) -> tuple[Numbers, Flags]:
-        """The rows that have one of some hashes, which ascend; and which of the hashes a row has."""
+        """The rows that have one of some hashes, which ascend, each once; and which of the hashes a row has."""
+        if len(self.hashes) <= len(hashes):
+            return self._found_in(hashes)
         first = self._first(hashes)
         first[first == len(self.hashes)] = 0
         found = self.hashes[first] == hashes
@@ -125,6 +127,14 @@ class KeyIndex:
             same = self.hashes[at] == sought
             at, sought = at[same], sought[same]
         return np.sort(np.concatenate(rows)), found
+
+    def _found_in(self, hashes: Hashes) -> tuple[Numbers, Flags]:
+        """As :meth:`find`: each row is looked for among the hashes, where these are more."""
+        at, found = np.searchsorted(hashes, self.hashes), np.zeros(len(hashes), np.bool_)
+        at[at == len(hashes)] = 0
+        has = hashes[at] == self.hashes if len(hashes) else found
+        found[at[has]] = True
+        return np.sort(self.numbers[has].astype(np.int64)), found
 
     def _first(self, hashes: Hashes) -> Numbers:
         """As ``np.searchsorted``, which misses the processor's caches at nearly each step in a large file."""
