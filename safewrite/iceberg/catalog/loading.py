@@ -31,7 +31,7 @@ def load(name: str, **properties: Any) -> Catalog:
         if kind is None or "py-catalog-impl" in merged
         else _own(str(getattr(kind, "value", kind)).lower())
     )
-    return load_catalog(name, **properties) if own is None else own(name, **merged)
+    return taken(load_catalog(name, **properties)) if own is None else own(name, **merged)
 
 
 def _own(kind: str) -> Any:
