@@ -536,7 +536,7 @@ def test_t4_a3_keys_that_somebody_removed_from_the_ledger_are_found_and_put_back
 def test_keys_of_commits_that_a_log_lost_are_found_until_they_are_written_again(
     arbiter: str, here: Neighbourhood
 ) -> None:
-    """A bucket that was restored from a backup has an older log, and its ledger was called sound."""
+    """A bucket that was restored from a backup has an older log, and its ledger was called sound (E9)."""
     place, uri = here, f"s3://{here.bucket}/other"
     how: dict[str, Any] = {"storage_options": here.options}
     how |= {"lock_table": here.lock_table} if arbiter == "dynamodb" else {"arbiter": arbiter}
@@ -554,6 +554,7 @@ def test_keys_of_commits_that_a_log_lost_are_found_until_they_are_written_again(
 
 
 def test_keys_that_a_log_lost_and_got_again_are_no_finding(tmp_path: Path) -> None:
+    """An object that has seen what was lost is refused (E9)."""
     table = sw.open(tmp_path / "t", create=True)
     for number in range(4):
         table.append(pa.table({"id": [number]}), key=f"event-{number}")

@@ -66,7 +66,7 @@ def test_a_destroyed_table_is_a_danger_and_the_advice_leads_back(place: Place) -
 def test_keys_of_snapshots_that_older_metadata_does_not_have_are_found_until_they_are_written_again(
     place: Place,
 ) -> None:
-    """It was registered, as doctor advises where the newest is gone, or a catalog was restored; the ledger answered for lost rows."""
+    """It was registered, as doctor advises where the newest is gone, or a catalog was restored; the ledger answered for lost rows (E9)."""
     before = place.table().metadata_location
     place.open().append(ids(4), key="event-3")
     place.open().append(ids(5), key="event-4")

@@ -92,7 +92,7 @@ def test_other_rows_under_the_key_of_an_expired_commit_are_refused(lake: Warehou
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_keys_of_snapshots_that_a_table_lost_are_written_again(lake: Warehouse, others: int) -> None:
-    """Its catalog was restored, or older metadata registered: the ledger knew keys of snapshots that the table never had, and answered for them."""
+    """Its catalog was restored, or older metadata registered: the ledger knew keys of snapshots that the table never had, and answered for them (E9)."""
     table = opened(lake)
     table.append(rows(0), key="kept")
     before = lake.catalog.load_table("db.orders").metadata_location

@@ -822,6 +822,24 @@ def other_rows_under_a_key_are_a_repeat(*_: Any) -> None:
     return
 
 
+@fault(
+    "E9",
+    "iceberg.write.earlier_writes:sequence_noted",
+    "iceberg/test_expired_states.py::test_keys_of_snapshots_that_a_table_lost_are_written_again",
+)
+def a_ledger_answers_for_snapshots_that_the_table_never_had(*_: Any) -> None:
+    return
+
+
+@fault(
+    "E9",
+    "delta.format:check_same",
+    "delta/test_doctor.py::test_keys_that_a_log_lost_and_got_again_are_no_finding",
+)
+def an_object_goes_on_in_a_log_that_lost_what_it_saw(*_: Any) -> None:
+    return
+
+
 @fault("E3", "delta.write.conflicts:check_batch", OWN + "test_two_writers_of_one_app_id_are_told")
 def two_writers_may_use_one_app_id(*_: Any) -> None:
     return
