@@ -199,7 +199,7 @@ def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> Non
         raise ConflictError(
             f"The log of {uri} ends with version {newest.version}, and it had version {known.version} when this object saw it last: later "
             "versions were removed, as by a backup that was put in its place. Nothing was written. `safewrite doctor` tells which keys "
-            "went with them. Open the table again, and look at it before you write.",
+            "went with them. Open it again, and look at the table before you write.",
             kind=Kind.TABLE_REPLACED,
         )
 
