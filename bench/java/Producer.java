@@ -4,14 +4,19 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public class Producer {
@@ -49,9 +54,29 @@ public class Producer {
     return text.equals("-") ? null : Base64.getDecoder().decode(text);
   }
 
+  /**
+   * Creates the topics, and waits until the broker leads their partitions: it tells of them before.
+   *
+   * <p>Of requests that are under way by then it refuses the first and takes a later one, which no retry puts in order again.
+   */
   private static void createTopics(Properties settings, List<NewTopic> topics) throws ExecutionException, InterruptedException {
     try (Admin admin = Admin.create(settings)) {
       admin.createTopics(topics).all().get();
+      Map<TopicPartition, OffsetSpec> ends = new HashMap<>();
+      for (NewTopic topic : topics) {
+        for (int number = 0; number < topic.numPartitions(); number++) {
+          ends.put(new TopicPartition(topic.name(), number), OffsetSpec.latest());
+        }
+      }
+      for (int left = 300; ; left--) {
+        try {
+          admin.listOffsets(ends).all().get();
+          return;
+        } catch (ExecutionException error) {
+          if (left == 0 || !(error.getCause() instanceof RetriableException)) throw error;
+          Thread.sleep(100);
+        }
+      }
     }
   }
 }
