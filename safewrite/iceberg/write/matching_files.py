@@ -137,8 +137,8 @@ class MatchingFiles:
         if before is not None and before.live is not None:
             live = yield from more_gone(before.live, before.task, task, self.limits)
             if live is not None:
-                found = replace(before, task=task, live=live, places=np.setdiff1d(before.places, live.gone))
-                return self._noted(found)
+                places = np.setdiff1d(before.places, live.gone, assume_unique=True)  # else both are hashed
+                return self._noted(replace(before, task=task, live=live, places=places))
         rows = yield from self._rows(head, task, schema, self._looked_at(task, schema))
         counted = yield from live_of(task, self.limits)
         if counted is None or len(counted) != rows.num_rows:
