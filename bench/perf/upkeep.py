@@ -41,8 +41,8 @@ from ..stress.spark_reader import JARS
 
 Readers = Mapping[str, Callable[[], Any]]
 ROUNDS = 5
-AT_ENDS = 100
-"""So many appends at each end are compared."""
+AT_END = 100
+"""So many more appends are compared with those to a young table."""
 PROPERTIES = {
     "delta": {"delta.logRetentionDuration": "interval 15 days"},
     "iceberg": {"history.expire.max-snapshot-age-ms": str(3600 * 1000), "write.metadata.delete-after-commit.enabled": "true"},
@@ -188,36 +188,49 @@ def main() -> None:
 
 def _between(lake: Lake, table: Table, clock: Clock, asked: argparse.Namespace) -> None:
     """Maintain between appends, and compare with one file."""
-    seconds, waited, upkeep = list[float](), list[float](), 0.0
+    seconds, upkeep = 0.0, 0.0
     for number in range(asked.appends):
-        rows = _rows(number, asked.rows)
-        began_s = time.perf_counter()
-        seconds.append(_timed(partial(table.append, rows))[0])
-        waited.append(time.perf_counter() - began_s)
+        seconds += _timed(partial(table.append, _rows(number, asked.rows)))[0]
         clock.jump(asked.minutes * 60)
         if (number + 1) % asked.every == 0:
             took, report = _timed(lambda: table.maintain(remove_unused=True))
             upkeep += took
             files, size = lake.metadata("ours")
-            _say(
-                f"{number + 1:,}: {seconds[-1] * 1e3:.0f} ms; {files:,} metadata files of {size / 1e6:.1f} MB; {report}"
-            )
+            _say(f"{number + 1:,}: {files:,} metadata files of {size / 1e6:.1f} MB; {report}")
     lake.made("once", _rows(0, 1)).append(
         pa.concat_tables([_rows(number, asked.rows) for number in range(asked.appends)])
     )
-    _say(f"maintain: {upkeep:.2f} s; appends: {sum(seconds):.2f} s")
-    for clocked, took_s in (("CPU", seconds), ("the clock", waited)):
-        first, last = took_s[20 : 20 + AT_ENDS], took_s[-AT_ENDS:]
-        for word, of in (("median", statistics.median), ("mean", statistics.fmean)):
-            _say(
-                f"an append by {clocked}, {word}: {of(first) * 1e3:.1f} ms first, {of(last) * 1e3:.1f} ms last, {of(last) / of(first):.2f}"
-            )
+    _say(f"maintain: {upkeep:.2f} s; appends: {seconds:.2f} s")
     if asked.spark:
         lake.spark = _spark(lake)
     ours, once = lake.readers("ours"), lake.readers("once")
     for name in ours:
         mine, theirs = _least(name, ours[name], once[name])
         _say(f"{name}: {mine * 1e3:.1f} ms, {theirs * 1e3:.1f} ms of one file, {mine / theirs:.2f}")
+    _beside_a_young_one(lake, table, clock, asked)
+
+
+def _beside_a_young_one(lake: Lake, table: Table, clock: Clock, asked: argparse.Namespace) -> None:
+    """Appends to the table and to one that has few, turn by turn, so that both have the same disk; by the clock too, for an append waits for it."""
+    young = lake.made("young", _rows(0, 1))
+    for number in range(asked.every):
+        young.append(_rows(number, asked.rows))
+        clock.jump(asked.minutes * 60)
+    young.maintain(remove_unused=True)
+    took: dict[str, list[tuple[float, float]]] = {"old": [], "young": []}
+    for number in range(asked.appends, asked.appends + AT_END):
+        rows = _rows(number, asked.rows)
+        for name, one in (("old", table), ("young", young))[:: 1 if number % 2 else -1]:
+            before_s = time.perf_counter()
+            used_s, _ = _timed(partial(one.append, rows))
+            took[name].append((used_s, time.perf_counter() - before_s))
+        clock.jump(asked.minutes * 60)
+    for place, clocked in enumerate(("CPU", "the clock")):
+        for word, of in (("median", statistics.median), ("mean", statistics.fmean)):
+            old, new = (of(one[place] for one in took[name]) for name in ("old", "young"))
+            _say(
+                f"an append by {clocked}, {word}: {old * 1e3:.1f} ms, {new * 1e3:.1f} ms to a young table, {old / new:.2f}"
+            )
 
 
 def _at_the_end(lake: Lake, table: Table, asked: argparse.Namespace) -> None:
