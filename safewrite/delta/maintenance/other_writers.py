@@ -79,7 +79,7 @@ def _entries(found: Inspection) -> Findings:
             DANGER, "dropped_table_entries",
             f"{len(stale)} entries belong to a table that was dropped here, or to a log that was cut: writers "
             "refuse to go on, or repair the new table with the old one's commits.",
-            "safewrite locks clear, with the same options.",
+            "safewrite locks clear, with the same options. Where the log was cut (set_back), put its commits back first.",
             {"entries": [entry.file_name for entry in stale[:EXAMPLES]], "count": len(stale)},
         )  # fmt: skip
     for entry in found.entries:

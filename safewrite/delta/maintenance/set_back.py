@@ -19,9 +19,9 @@ def examine(found: Inspection) -> Findings:
             DANGER, "set_back",
             f"The ledger knows {len(lost)} keys of commits (versions {some(versions)}) that the log does not have (it ends with version "
             f"{found.head}): it was set back, as by a backup that was put in its place. Rows of those commits are lost to readers.",
-            "Stop the writers. If nobody has written since, put the later commits back, from a versioned copy of _delta_log/. Else write "
-            "what these keys stand for again, under the same keys: the log decides, so they are committed anew. Open the table again in "
-            "each process, and let jobs that follow it read all rows.",
+            "Stop the writers. If nobody has written since, put the later commits back, from a versioned copy of _delta_log/ or, with a "
+            "lock table, their temp files in _delta_log/.tmp/. Else write what these keys stand for again, under the same keys: the log "
+            "decides, so they are committed anew. Open the table again in each process, and let jobs that follow it read all rows.",
             {"keys": names[:EXAMPLES], "versions": versions[:EXAMPLES], "count": len(lost)},
         )  # fmt: skip
 
