@@ -88,6 +88,16 @@ def test_null_in_a_field_that_must_not_be_null_is_that_records_fault(tmp_path: P
     assert [one["offset"] for one in job.letters()] == [2, 3]
 
 
+def test_a_table_of_somebody_else_in_which_no_row_fits_stays_as_it_is(tmp_path: Path) -> None:
+    """It got all columns of the records, and then each record was a dead letter for its key."""
+    job, place = Job(tmp_path, [{"table": "a", "primary_key": ["id"]}]), str(tmp_path / "db" / "a")
+    deltalake.write_deltalake(place, pa.table({"id": ["x"]}))
+    job.land(*(change("c", "a", key, {"id": key, "n": key}, lsn=key + 1, offset=key) for key in range(3)))
+    assert [one["offset"] for one in job.letters()] == [0, 1, 2]
+    assert deltalake.DeltaTable(place).to_pyarrow_table().to_pydict() == {"id": ["x"]}
+    assert not job.verdict().faults
+
+
 @pytest.mark.sweep("iceberg")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_partition_column_that_is_null_in_the_first_batch_is_declared(tmp_path: Path, form: str) -> None:

@@ -50,8 +50,8 @@ def fitted(
     rows = take_misfits(table, made, fit, is_whole=True)
     added = fit.added(None if found is None else found.schema)
     wider, frame = [fit.wider[name] for name in sorted(rows.narrow)], rows.frame()
-    if found is None and not frame.num_rows:
-        return Fitted(frame, None, rows.letters)
+    if not frame.num_rows:  # letters bring no columns: the table may be somebody else's
+        return Fitted(frame, found, rows.letters, refused)
     if found is None:
         refuse_unknown_partitions(table, added)
     try:
