@@ -2,7 +2,7 @@
 
 Each writer writes down what was acknowledged.  At the end the table has to say the same: no row lost, doubled, revived or altered.
 The clock of one of two maintainers is a day ahead.  Files grow old in a third of the run, at most in five minutes (Delta's log in five): what is older was written more than a
-month ago, so that maintainers remove what nothing needs, and a long run needs no more room than a short one.  Two engines read each version, and the same
+month ago, so that maintainers remove what nothing needs, and a long run needs no more room than a short one.  No call takes half as long: it looks for its files again after a minute only, where they could be old already.  Two engines read each version, and the same
 one later.  Each half minute a line tells what was acknowledged, and what room and memory it takes.
 Maintainers and deltalake's compaction take turns: deltalake lets a compaction land whose files another one took (`doctor`: `compacted_twice`).
 """
@@ -102,8 +102,17 @@ def _catalog(folder: Path) -> dict[str, str]:
     return {"name": "soak", "type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": folder.as_uri()}
 
 
-def _opened(kind: str, folder: Path) -> Table:
-    return sw.open(str(folder / "t")) if kind == "delta" else sw.open("b.t", catalog=_catalog(folder))
+def _opened(kind: str, folder: Path, seconds: float) -> Table:
+    """The table in a run of so many seconds: a call ends before its files are old, for those go that no commit names."""
+    limits = {"timeout_s": _aged_s(seconds) / 2}
+    if kind == "delta":
+        return sw.open(str(folder / "t"), **limits)
+    return sw.open("b.t", catalog=_catalog(folder), **limits)
+
+
+def _aged_s(seconds: float) -> float:
+    """After how long data files are old, in a run of so many seconds; versions are read again before."""
+    return min(seconds / 3, AGED_S)
 
 
 def _start(asked: argparse.Namespace, role: str, number: int, folder: str) -> subprocess.Popen[bytes]:
@@ -171,7 +180,7 @@ def _memory_mb(process: int) -> float:
 # --- who takes part ---------------------------------------------------------------------------------------
 def _writer(kind: str, folder: Path, number: int, seconds: float) -> None:
     what, draw = KINDS[number % len(KINDS)], random.Random(number)
-    table, first = _opened(kind, folder), number * OWN
+    table, first = _opened(kind, folder, seconds), number * OWN
     until, sequence, last = time.monotonic() + seconds, 0, first
     with (folder / f"acked-{number}").open("w") as acked:
 
@@ -213,7 +222,7 @@ def _until_known(call: Callable[..., Any], *given: Any, **how: Any) -> None:
 def _maintainer(kind: str, folder: Path, number: int, seconds: float) -> None:
     if number:
         _set_ahead(DAY_S)
-    table, until = _opened(kind, folder), time.monotonic() + seconds
+    table, until = _opened(kind, folder, seconds), time.monotonic() + seconds
     while time.monotonic() < until:
         with suppress(SafewriteError):
             with _turn(folder, alone=False):
@@ -300,9 +309,7 @@ def _time(kind: str, folder: Path, number: int, seconds: float) -> None:
                 now, is_list = time.time(), place.name == "list.json"
                 if place.is_file():
                     age = now - place.stat().st_mtime
-                    most_s = (
-                        AGED_S if "_delta_log" in place.parts else min(seconds / 3, AGED_S)
-                    )  # versions are read again
+                    most_s = AGED_S if "_delta_log" in place.parts else _aged_s(seconds)
                     if most_s < age < DAY_S or (is_list and 1 < age < DAY_S):
                         os.utime(place, (now - (2 if is_list else OLD_DAYS) * DAY_S,) * 2)
         time.sleep(1.0)
@@ -328,7 +335,7 @@ def _reader(kind: str, folder: Path, number: int, seconds: float) -> None:
     while time.monotonic() < until or looks:
         if time.monotonic() < until:
             with _held(folder, alone=False) as held:
-                version = _opened(kind, folder).version
+                version = _opened(kind, folder, seconds).version
                 held[:] = [*(one for one, _, _ in looks), version]
             if (rows := _seen(kind, folder, version)) is not None:
                 looks.append((version, rows, time.monotonic()))

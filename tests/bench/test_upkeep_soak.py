@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from bench.stress import upkeep
 from tests.medallion.airflow import ROOT
+
+
+@pytest.mark.parametrize("seconds", [20.0, 120.0, 2400.0])
+def test_a_call_of_the_soak_ends_before_its_files_are_old(tmp_path: Path, seconds: float) -> None:
+    upkeep._create("delta", tmp_path)
+    table = upkeep._opened("delta", tmp_path, seconds)
+    assert table._format.limits.timeout_s <= upkeep._aged_s(seconds) / 2
 
 
 @pytest.mark.long
