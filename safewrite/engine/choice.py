@@ -22,6 +22,8 @@ log = logging.getLogger("safewrite")
 
 FADES = 0.9
 """What was measured counts so much less with each piece of work that comes after it, wherever that is done."""
+_YOUNG = 4
+"""A side that has done fewer pieces is not warm yet: what was measured of it fades so many times as soon, divided by how many it has done."""
 _BEGUN = 0.1
 """What was measured elsewhere counts so much, where a piece of this job counts 1."""
 _TRIED = 1.5
@@ -41,15 +43,19 @@ class Cost:
     usual: float
     sums: tuple[float, ...] = (0.0,) * 5
     """Of what was measured: pieces, sizes, seconds, squares of sizes, products of sizes and seconds."""
+    done: int = 0
+    """How many pieces were measured."""
 
     def after(self, size: float, seconds: float) -> Cost:
         """With one more measure."""
         one = (1.0, size, seconds, size * size, size * seconds)
-        return replace(self, sums=tuple(a + b for a, b in zip(self.sums, one, strict=True)))
+        sums = tuple(a + b for a, b in zip(self.sums, one, strict=True))
+        return replace(self, sums=sums, done=self.done + 1)
 
     def faded(self) -> Cost:
         """With measures that count less."""
-        return replace(self, sums=tuple(one * FADES for one in self.sums))
+        left = FADES ** max(1, _YOUNG // max(1, self.done))
+        return replace(self, sums=tuple(one * left for one in self.sums))
 
     @property
     def is_known(self) -> bool:
