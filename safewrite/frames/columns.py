@@ -102,6 +102,11 @@ class ExtensionColumn:
         try:
             if is_sparse(values.dtype):
                 return _chunked(pa.array(values.to_dense(), from_pandas=False))
+            if (
+                getattr(values.dtype, "tz", None) is not None
+            ):  # pyarrow (25.0) asks pandas for them by a way that goes
+                instants = values.tz_convert(None).to_numpy()
+                return _chunked(pa.array(instants, pa.timestamp(values.dtype.unit, "UTC")))
             return _chunked(pa.array(values))
         except _UNREADABLE as error:
             raise _no_arrow(self.name, str(values.dtype), error) from error
