@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,6 +151,33 @@ def test_a_rival_makes_a_plan_look_through_its_files_alone(tmp_path: Path) -> No
         assert apply(table, [up((3, 0), "ours"), up((3, 0), "ours", OTHER)]).changes["updated"] == 2
     assert [len(names) for names in looked] == [1, 1]
     assert lake.rows() == {K: "ours", OTHER: "ours"}
+
+
+class Copying(LocalEngine):
+    """An engine whose tasks are copies, as executors have: what they learn stays with them."""
+
+    def map(self, source: Any, task: Any, rows_a_batch: int | None = None) -> Any:
+        return super().map(source, pickle.loads(pickle.dumps(task)))
+
+    def run(self, tasks: Any) -> Any:
+        return super().run(pickle.loads(pickle.dumps(tasks)))
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_a_file_that_tasks_looked_through_and_of_which_rows_were_marked_before_is_followed(
+    form: str, tmp_path: Path
+) -> None:
+    """The driver reads the vector under which tasks looked, besides the rival's."""
+    lake = Lake(form, tmp_path, vectors=True)
+    apply(lake.open(), [up((1, 0), "old", (key, "x")) for key in range(20)])
+    rival, table = lake.open(), lake.open()
+    apply(rival, [up((2, 0), "first", (0, "x"))])
+    theirs = [up((2, 0), "theirs", (1, "x"))]
+    table.world = At(table.world, COMMIT[form], "before", lambda: apply(rival, theirs))
+    with by_tasks(engine=Copying()):
+        assert apply(table, [up((3, 0), "ours", (7, "x"))]).rebased == 1
+    made = {(key, "x"): "old" for key in range(20)}
+    assert lake.rows() == made | {(0, "x"): "first", (1, "x"): "theirs", (7, "x"): "ours"}
 
 
 @dataclass

@@ -97,7 +97,8 @@ class DeltaTableFiles:
         """
         old = {file.handle["path"]: file for file in before}
         pairs = [(old[path], file) for file in after if (path := file.handle["path"]) in old]
-        yield from self.vectors.fetch([file.handle for _, file in pairs], self.limits)
+        both = (file.handle for pair in pairs for file in pair)  # where tasks looked, none is known here
+        yield from self.vectors.fetch(both, self.limits)
         stays = [self.vectors.stays(file.handle, now.handle) for file, now in pairs]
         return [
             (file.name, now.name, one)
