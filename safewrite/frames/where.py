@@ -348,6 +348,11 @@ def _unlike(value: Any, field: pa.Field[Any]) -> InvalidInputError:
             f"{said} of bytes with {shown(value)}: engines keep no bounds of bytes alike, so bytes are compared with NULL only. Nothing "
             "was written. Name the rows by another column."
         )
+    if pa.types.is_time(kind) or pa.types.is_nested(kind):
+        return InvalidInputError(
+            f"{said} of type {kind} with {shown(value)}: such a column is compared with NULL only. Nothing was written. Name the rows by "
+            "another column."
+        )
     if pa.types.is_floating(kind) and isinstance(value, float) and math.isnan(value):
         return InvalidInputError(
             f"{said} with NaN, which engines order in different ways. Nothing was written. Name the rows by another column."

@@ -133,3 +133,16 @@ def test_a_comparison_with_nan_is_refused_by_its_name() -> None:
         match=r"with NaN, which engines order in different ways. Nothing was written. Name",
     ):
         parse([("f", "in", [1.0, np.nan])], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.time64("us"), dt.time(1, 2)), (pa.list_(pa.int32()), [1]), (pa.struct({"a": pa.int32()}), {"a": 1})],
+)
+def test_a_column_whose_values_are_not_compared_is_told_so(kind: Any, value: Any) -> None:
+    """A time of day was called no time64[us]."""
+    with pytest.raises(
+        sw.InvalidInputError,
+        match=r"of type .*: such a column is compared with NULL only\. Nothing was written",
+    ):
+        parse([("c", "=", value)], pa.schema({"c": kind}))
