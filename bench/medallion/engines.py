@@ -28,7 +28,7 @@ from safewrite.medallion.bronze import tasks as bronze_tasks
 from safewrite.medallion.silver import apply, tasks
 from safewrite.medallion.tables.engine import by_executors
 
-_BETWEEN_S, _WITHIN_S = (5.0, 40.0), 3.0
+_BETWEEN_S, _WITHIN_S = (1.0, 8.0), 2.0
 """How long executors have until the next is killed; and how long it may be at its tasks by then."""
 _QUICK = {"spark.locality.wait": "0s"}
 """Tasks take less than executors wait for better ones."""
