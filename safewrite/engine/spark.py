@@ -365,10 +365,10 @@ def spark_errors(what: str) -> Iterator[None]:
                 "Spark's executors need Python with safewrite: rows and changes are worked on there, by safewrite and pyarrow. "
                 "Nothing was committed. Install safewrite on every node (the cluster's image, --archives with a packed environment, "
                 "--additional-python-modules on Glue; --py-files where pyarrow is there). In a session of this machine (local[*]) set "
-                f"PYSPARK_PYTHON to the driver's Python, {sys.executable}, before it starts. {_said(text)}"
+                f"PYSPARK_PYTHON to the driver's Python, {sys.executable}, before it starts. {raised_in(text)}"
             ) from error
         raise EngineError(
-            f"Spark could not {what}: {_said(text).rstrip('. ')}. Nothing was committed. If it was the environment, call "
+            f"Spark could not {what}: {raised_in(text).rstrip('. ')}. Nothing was committed. If it was the environment, call "
             "again with the same key."
         ) from error
 
@@ -397,7 +397,7 @@ def _reports(frame: DataFrame) -> list[TaskReport]:
         return [pickle.loads(bytes(row[0])) for row in frame.collect()]
 
 
-def _said(text: str) -> str:
+def raised_in(text: str) -> str:
     """What went wrong: of a traceback of Python what was raised last, not the lines of code that stand before it."""
     lines = [line for line in text.splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]

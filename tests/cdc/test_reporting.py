@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -13,6 +15,7 @@ import safewrite as sw
 from safewrite import cdc, metrics
 from safewrite.cdc.config.job import Kafka
 from safewrite.cdc.kafka.admin import KafkaAdmin
+from safewrite.cdc.kafka.listener import QueryListener
 from safewrite.cdc.kafka.source import Source
 from safewrite.cdc.landing.landing import Landing
 from safewrite.cdc.ledger.reporting import tell_stream
@@ -143,3 +146,22 @@ def test_a_consumer_group_that_gets_no_offsets_stops_nothing(
     (said,) = caplog.records
     assert "lag did not get the offsets" in said.getMessage()
     assert "not authorized" in said.getMessage()
+
+
+def test_what_a_stream_ended_of_is_told_and_not_that_java_called_python(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It said that "an exception was raised by the Python Proxy", and of what stood below."""
+    listener = QueryListener("shop", "q", cast("Any", mock.MagicMock()), None, lambda: None)
+    listener.onQueryStarted(cast("Any", SimpleNamespace(name="q", runId=1)))
+    told = (
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+        '  File "clientserver.py", line 642, in _call_proxy\n    return_value = getattr(self.pool[obj_id], method)(*params)\n'
+        "safewrite.errors.StorageError: Version 0 of the log holds a torn line.\n\n\tat py4j.Protocol.getReturnValue(Protocol.java:476)"
+    )
+    with caplog.at_level(logging.ERROR, "safewrite"):
+        listener.onQueryTerminated(cast("Any", SimpleNamespace(runId=1, exception=told)))
+    (said,) = caplog.messages
+    assert said.endswith(
+        "ended by an error: safewrite.errors.StorageError: Version 0 of the log holds a torn line."
+    )

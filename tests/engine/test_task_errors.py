@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safewrite.engine.spark import _said
+from safewrite.engine.spark import raised_in
 
 TRACE = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -38,4 +38,4 @@ ValueError: amount is negative
     ],
 )
 def test_what_was_raised_last_is_told(text: str, said: str) -> None:
-    assert _said(text) == said
+    assert raised_in(text) == said

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from safewrite.cdc.ledger.reporting import tell_stream
+from safewrite.engine.spark import raised_in
 from safewrite.intake.reporting import Listener
 
 
@@ -82,7 +83,7 @@ class QueryListener(StreamingQueryListener):
             return
         self._runs.discard(str(event.runId))
         if event.exception is not None:
-            text = f"ended by an error: {str(event.exception).strip().splitlines()[0][:500]}"
+            text = f"ended by an error: {raised_in(str(event.exception))}"
             tell_stream(self._job, text, {"failed": 1}, self._on_event)
         if not self._runs:
             self._session.streams.removeListener(self)
