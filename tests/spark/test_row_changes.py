@@ -78,7 +78,7 @@ def net_of_all(changes: Counter[Change]) -> tuple[Counter[Change], Counter[Chang
 
 
 HISTORIES, PIECE, AT_ONCE = 200, 8, 4
-"""Random histories of each format, in pieces that take some minutes; Spark plans so many statements at once."""
+"""Random histories of each format, in pieces that take half a minute; Spark plans so many statements at once."""
 PIECES = range(0, HISTORIES, PIECE)
 VECTORS = ", 'delta.enableDeletionVectors' = 'true'"
 
