@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from contextlib import closing
 from functools import partial
@@ -68,6 +69,8 @@ class Pipeline:
         self._on_event = listener(on_event)
         self.landing = Landing(self.config, on_event=self._on_event)
         self.under_way = BatchUnderWay()
+        self._told: threading.Event | None = None
+        """Set when who listens to the query was told that it ended."""
         self.last: list[LedgerEntry] = []
         """The ledger's lines of the last batch that landed."""
         self.error: Exception | None = None
@@ -121,7 +124,13 @@ class Pipeline:
         writer = writer.trigger(**config.trigger.of_spark)
         from safewrite.cdc.kafka.listener import QueryListener
 
-        listener = QueryListener(config.job, name, spark, self._on_event, source.close)
+        told = self._told = threading.Event()
+
+        def ended() -> None:
+            source.close()
+            told.set()
+
+        listener = QueryListener(config.job, name, spark, self._on_event, ended)
         spark.streams.addListener(listener)
         try:
             return writer.start()
@@ -155,7 +164,7 @@ class Pipeline:
             SafewriteError: what it ended of: of a batch, as the batch raised it.
         """
         try:
-            run_until_ended(query, self.under_way)
+            run_until_ended(query, self.under_way, told=self._told)
         except Exception as error:
             if isinstance(self.error, sw.SafewriteError):
                 raise self.error from error

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
+from safewrite.cdc.kafka import ending
 from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
 from safewrite.cdc.pipeline import Pipeline
 from tests.cdc.jobs import Job
@@ -79,6 +80,16 @@ def test_a_query_that_ends_by_itself_is_not_stopped_and_the_signal_is_whose_it_w
     run_until_ended(query, query.batch)
     assert query.stopped_in_batch is None
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_job_does_not_end_before_who_listens_was_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark tells it in a thread of its own: each SIGTERM ended with the stack of a call to a process that was gone."""
+    told, query = threading.Event(), Query(terminate)
+    monkeypatch.setattr(query, "stop", threading.Timer(0.2, told.set).start)
+    run_until_ended(query, query.batch, told=told)
+    assert told.is_set()
+    monkeypatch.setattr(ending, "TOLD_S", 0.01)
+    run_until_ended(Query(), query.batch, told=threading.Event())
 
 
 def test_what_ended_the_query_is_raised_and_the_signal_is_whose_it_was() -> None:

@@ -18,6 +18,9 @@ GRACE_S = 20.0
 POLL_S = 2.0
 """A look at the query is a call of Java; SIGTERM waits so long at most."""
 
+TOLD_S = 5.0
+"""How long the end of a query may take to be told to who listens: a process that ends sooner tells nobody, and Java prints the stack of it."""
+
 
 class Query(Protocol):
     """What is needed of Spark's StreamingQuery."""
@@ -49,8 +52,13 @@ class BatchUnderWay:
         return self._idle.wait(timeout_s)
 
 
-def run_until_ended(query: Query, batch: BatchUnderWay, *, grace_s: float = GRACE_S) -> None:
+def run_until_ended(
+    query: Query, batch: BatchUnderWay, *, told: threading.Event | None = None, grace_s: float = GRACE_S
+) -> None:
     """Wait until the query ends by itself, or end it on SIGTERM; a second SIGTERM does not wait for the batch.
+
+    Args:
+        told: is set when who listens was told of the end.
 
     Raises:
         StreamingQueryException: what ended the query, as Spark tells it.
@@ -60,7 +68,7 @@ def run_until_ended(query: Query, batch: BatchUnderWay, *, grace_s: float = GRAC
     def note(number: int, frame: FrameType | None) -> None:
         asked.append(time.monotonic())
 
-    with _handled(note):
+    with _handled(note), _told(told):
         while not query.awaitTermination(POLL_S):
             if not asked:
                 continue
@@ -73,6 +81,15 @@ def run_until_ended(query: Query, batch: BatchUnderWay, *, grace_s: float = GRAC
                 pass
             query.stop()
             return
+
+
+@contextmanager
+def _told(told: threading.Event | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if told is not None:
+            told.wait(TOLD_S)
 
 
 @contextmanager
