@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from safewrite.protocol.effects import Missing, Ok, Outcome
 from safewrite.protocol.keys import MARK
 from safewrite.stores.ledger import ObjectLedger
-from safewrite.stores.memory import MemoryObjects
+from safewrite.stores.memory import MemoryLedger, MemoryObjects
 from tests.stateful.calls import Call
 from tests.stateful.clock import Clock
 from tests.stateful.lake import Lake
@@ -41,9 +41,9 @@ INSIDE: dict[Thing, str] = {
 
 def remove(lake: Lake, thing: Thing) -> int:
     """Remove a thing, as by hand, a moment before the next call; how much there was."""
-    blobs, records = lake.objects.blobs, getattr(lake.world.ledger, "records", None)
-    if thing == "ledger" and records is not None:
-        gone, _ = len(records), records.clear()
+    blobs, ledger = lake.objects.blobs, lake.world.ledger
+    if thing == "ledger" and isinstance(ledger, MemoryLedger):
+        gone, _ = len(ledger.records), ledger.records.clear()
     else:
         names = [name for name in blobs if _is_of(thing, name)]
         # A temp file is in use for as long as its commit is not finished.
