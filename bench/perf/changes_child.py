@@ -21,7 +21,7 @@ OURS_MARKED = "safewrite on Iceberg, merge-on-read"
 OURS_VECTORS = "safewrite on Delta, deletion vectors"
 OURS_V3, OURS_V3_MARKED = "safewrite on Iceberg v3", "safewrite on Iceberg v3, deletion vectors"
 ON_DELTA = (OURS_DELTA, OURS_VECTORS)
-MERGE, UPSERT = "deltalake merge", "PyIceberg upsert"
+MERGE, UPSERT, SPARK_MERGE = "deltalake merge", "PyIceberg upsert", "Spark merge"
 Apply = Callable[["pa.Table"], object]
 
 

@@ -156,15 +156,15 @@ def measured(act: Callable[[], object]) -> Callable[[], tuple[float, float]]:
     """Gives the CPU of all processes, and the wall time, of an act."""
 
     def timed() -> tuple[float, float]:
-        before, began_s = _cpu_s(), time.perf_counter()
+        before, began_s = cpu_of_all_s(), time.perf_counter()
         act()
         wall_s = time.perf_counter() - began_s
-        return _cpu_s() - before, wall_s
+        return cpu_of_all_s() - before, wall_s
 
     return timed
 
 
-def _cpu_s() -> float:
+def cpu_of_all_s() -> float:
     """CPU of this process and all below it, those that ended with them."""
     ticks, children = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

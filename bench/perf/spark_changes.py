@@ -39,14 +39,14 @@ Act = Callable[[Any], object]
 Read = Callable[[], dict[str, int]]
 
 
-def session(folder: Path) -> Any:
+def session(folder: Path, *, memory: str = "3g") -> Any:
     """Spark on two cores, with Delta's library and Iceberg's."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = [*sorted(JARS.glob("*.jar")), *sorted((JARS.parent / "iceberg-rest").glob("sqlite-jdbc-*.jar"))]
     settings = {
-        **session_settings(folder, memory="3g", jvm=""),
+        **session_settings(folder, memory=memory, jvm=""),
         **delta_settings(),
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.shuffle.partitions": str(CORES),
@@ -74,7 +74,7 @@ def _know(session: Any, folder: Path) -> None:
         session.conf.set(f"spark.sql.catalog.{CATALOG}{key}", value)
 
 
-def _merge(session: Any, target: str) -> Act:
+def merging(session: Any, target: str) -> Act:
     """Upsert and delete where the change is newer, as a user of Spark does."""
     names = change_tables.schema().names
     text = f"""
@@ -111,7 +111,7 @@ def _delta(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict
     arms = {
         OURS: _ours(sw.open(str(places[OURS]))),
         EXECUTORS: _by_executors(sw.open(str(places[EXECUTORS]))),
-        MERGE: _merge(session, f"delta.`{places[MERGE]}`"),
+        MERGE: merging(session, f"delta.`{places[MERGE]}`"),
     }
     return arms, {arm: partial(change_tables.read_delta, place) for arm, place in places.items()}
 
@@ -133,7 +133,7 @@ def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], di
     arms = {
         OURS: _ours(sw.open(names[OURS], catalog=here)),
         EXECUTORS: _by_executors(sw.open(names[EXECUTORS], catalog=here)),
-        MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}"),
+        MERGE: merging(session, f"{CATALOG}.{names[MERGE]}"),
     }
     return arms, {arm: partial(read, name) for arm, name in names.items()}
 

@@ -29,11 +29,13 @@ from .changes_child import (
     OURS_ICEBERG,
     OURS_MARKED,
     OURS_VECTORS,
+    SPARK_MERGE,
     UPSERT,
     merge,
     opened,
 )
-from .spark_append import measured
+from .spark_append import cpu_of_all_s, measured
+from .spark_changes import merging
 from .spark_changes import session as spark_session
 from .starving_places import PLACES, Place
 
@@ -45,9 +47,12 @@ ARMS = {
     "marked-v3": OURS_V3,
     "iceberg": OURS_ICEBERG,
     "merge": MERGE,
+    "spark": SPARK_MERGE,
     "upsert": UPSERT,
 }
 """What is measured, by what the command line calls it."""
+PEERS = (MERGE, SPARK_MERGE, UPSERT)
+DELTA_ARMS = (*ON_DELTA, MERGE, SPARK_MERGE)
 RIVAL_KEYS = 50
 VERBS = ("apply_changes", "delete", "overwrite")
 """What the large write is: changes by key, or a condition that a fifth of the rows satisfy, scattered over all files."""
@@ -99,9 +104,7 @@ def compare(
     load = Load(rows=rows, files=files, changes=changes, rounds=2, keys=SCATTERED)
     large = f"{changes:,} changes" if verb == VERBS[0] else f"{verb} where {WHERE}"
     print(f"{large} in {rows:,} rows of {files} files; {RIVAL_KEYS} other keys every {pause_s} s")
-    if not all(
-        starving_places.fits(place, is_delta=ARMS[arm] in (*ON_DELTA, MERGE)) for arm in arms.split(",")
-    ):
+    if not all(starving_places.fits(place, is_delta=ARMS[arm] in DELTA_ARMS) for arm in arms.split(",")):
         raise typer.BadParameter(f"{arms} cannot be at {place}")
     if frame and verb != VERBS[0]:
         raise typer.BadParameter("--frame is for changes by key")
@@ -134,7 +137,7 @@ def _crowds(plan: dict[str, Any], arms: list[str], sizes: list[int], groups: lis
         f"{'arm':8} {'group':6} writers landed again rebased again/call CPU s/call  of alone of turns wall s  compactor: landed, lost, groups done, left out  rows"
     )
     for arm in arms:
-        for group in groups if ARMS[arm] not in {MERGE, UPSERT} else groups[:1]:
+        for group in groups if ARMS[arm] not in PEERS else groups[:1]:
             mine = {**plan, "arm": ARMS[arm], "group": group}
             alone = turns = _crowd(mine, load, 1)
             for size, in_turns in [(1, False), *((size, one) for size in sizes for one in (True, False))]:
@@ -161,9 +164,7 @@ def _crowd(plan: dict[str, Any], load: Load, size: int) -> dict[str, Any]:
             members[-1].stdout.readline()  # one after another: each warms up by a write
         in_turns = plan.get("in_turns", False)
         compacts = (
-            not in_turns
-            and size > 1
-            and (plan["compactor"] == COMPACTORS[1] or plan["arm"] in (*ON_DELTA, MERGE))
+            not in_turns and size > 1 and (plan["compactor"] == COMPACTORS[1] or plan["arm"] in DELTA_ARMS)
         )
         compactor = _child("compactor", plan) if compacts else None
         for _ in range(plan["calls"] if in_turns else 1):
@@ -219,7 +220,7 @@ def _wrong(plan: dict[str, Any], load: Load) -> str:
         for number in range(plan["size"]):
             ids = _ids(plan, number, call + 2)
             wanted[ids] = np.maximum(wanted[ids], _sequence(plan, number, call + 2))
-    ids, sequences = _table(plan["folder"], plan["arm"] in (*ON_DELTA, MERGE))
+    ids, sequences = _table(plan["folder"], plan["arm"] in DELTA_ARMS)
     order = np.argsort(ids)
     if not np.array_equal(ids[order], np.arange(load.rows)):
         return f"{len(ids)} rows of {len(np.unique(ids))} keys"
@@ -242,7 +243,7 @@ def _table(folder: str, is_delta: bool) -> tuple[Any, Any]:
 
 def _make(load: Load, place: Place, folder: Path, arm: str) -> None:
     marks = arm in {OURS_VECTORS, OURS_MARKED, OURS_V3}
-    starving_places.make(load, place, folder, is_delta=arm in (*ON_DELTA, MERGE), marks=marks)
+    starving_places.make(load, place, folder, is_delta=arm in DELTA_ARMS, marks=marks)
 
 
 def _run(
@@ -299,6 +300,8 @@ def _opened(plan: dict[str, Any]) -> Any:
         return _merging(folder)
     if plan["arm"] == UPSERT:
         return _upserting(folder)
+    if plan["arm"] == SPARK_MERGE:
+        return _merging_by_spark(folder)
     table = _table_of(plan)
     keyed: dict[str, Any] = {
         "keys": ["id"],
@@ -320,7 +323,7 @@ def _opened(plan: dict[str, Any]) -> Any:
 
 
 def _table_of(plan: dict[str, Any]) -> Any:
-    is_delta = plan["arm"] in (*ON_DELTA, MERGE)
+    is_delta = plan["arm"] in DELTA_ARMS
     return starving_places.opened(plan["place"], is_delta=is_delta, group=plan["group"])
 
 
@@ -355,6 +358,26 @@ def _upserting(folder: Path) -> Any:
             try:
                 upsert(rows)
             except (CommitFailedException, CommitStateUnknownException):
+                continue
+            return {"attempts": attempt}
+        raise RuntimeError(f"no ack in {CALLS_MAX} calls")
+
+    return apply
+
+
+def _merging_by_spark(folder: Path) -> Any:
+    """In a Spark of its own, as each job has; its Java ends with this process."""
+    session = spark_session(Path(tempfile.mkdtemp(dir=folder.parent)), memory="1g")
+    merge = merging(session, f"delta.`{folder}`")
+
+    def apply(rows: Any, verb: str = VERBS[0]) -> dict[str, Any]:
+        changes = session.createDataFrame(rows)
+        for attempt in range(1, CALLS_MAX + 1):
+            try:
+                merge(changes)
+            except Exception as error:
+                if "DELTA_CONCURRENT" not in str(error):
+                    raise
                 continue
             return {"attempts": attempt}
         raise RuntimeError(f"no ack in {CALLS_MAX} calls")
@@ -431,12 +454,13 @@ def _member(plan: dict[str, Any]) -> None:
     import pyarrow as pa
 
     apply, took = _opened(plan), list[dict[str, Any]]()
+    used_s = cpu_of_all_s if plan["arm"] == SPARK_MERGE else _cpu_s
     for call in range(plan["calls"] + 2):
         if call == 2 or (call > 2 and plan.get("in_turns")):
             print("ready", flush=True)
             sys.stdin.readline()
         rows = rows_of(_ids(plan, plan["number"], call), _sequence(plan, plan["number"], call))
-        began, cpu_s, landed, told = time.monotonic(), _cpu_s(), True, {"attempts": 1}
+        began, cpu_s, landed, told = time.monotonic(), used_s(), True, {"attempts": 1}
         try:
             told = apply(rows.append_column("op", pa.array(["u"] * rows.num_rows)))
         except Exception as error:  # noqa: BLE001 - whatever a library raises, its call did not land
@@ -444,7 +468,7 @@ def _member(plan: dict[str, Any]) -> None:
             landed = False
         rebased = told.get("rebased", 0)
         again = max(told["attempts"] - 1 - rebased, 0)
-        used = {"wall_s": time.monotonic() - began, "cpu_s": _cpu_s() - cpu_s}
+        used = {"wall_s": time.monotonic() - began, "cpu_s": used_s() - cpu_s}
         took.append(used | {"landed": landed, "rebased": rebased, "again": again})
     if plan.get("in_turns"):
         print("ready", flush=True)
