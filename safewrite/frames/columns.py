@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.values import compute as pc
+from safewrite.values.instants import instants_of
 from safewrite.values.python import ValueShape
 
 Indices = npt.NDArray[np.int64]
@@ -102,12 +103,8 @@ class ExtensionColumn:
         try:
             if is_sparse(values.dtype):
                 return _chunked(pa.array(values.to_dense(), from_pandas=False))
-            if (
-                getattr(values.dtype, "tz", None) is not None
-            ):  # pyarrow (25.0) asks pandas for them by a way that goes
-                instants = values.tz_convert(None).to_numpy()
-                return _chunked(pa.array(instants, pa.timestamp(values.dtype.unit, "UTC")))
-            return _chunked(pa.array(values))
+            instants = instants_of(values)
+            return _chunked(pa.array(values) if instants is None else instants)
         except _UNREADABLE as error:
             raise _no_arrow(self.name, str(values.dtype), error) from error
 

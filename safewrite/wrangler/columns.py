@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
+from safewrite.values.instants import instants_of
 from safewrite.wrangler.athena_types import arrow_type
 
 Columns = dict[Any, Any]
@@ -102,9 +103,8 @@ def _refused(name: str, kind: str, why: str) -> sw.WouldAlterError:
 
 def _by_type(column: Any, target: pa.DataType) -> Any:
     numpy_float = getattr(column.dtype, "kind", "") == "f" and not hasattr(column.dtype, "na_value")
-    if getattr(column.dtype, "tz", None) is not None:  # as frames do
-        instants = column.array.tz_convert(None).to_numpy()
-        return _exactly(pa.array(instants, pa.timestamp(column.dtype.unit, "UTC")), target)
+    if (instants := instants_of(column.array)) is not None:
+        return _exactly(instants, target)
     # NaN is a number among floats; in any other type it can only mean NULL.
     source = pa.array(column.to_numpy() if numpy_float and pa.types.is_floating(target) else column)
     return _exactly(_whole(source), target)

@@ -265,15 +265,17 @@ def test_sparse_category_and_big_endian_columns_are_decoded() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kept", ["as they are", "category"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_times_with_a_zone_are_read_without_a_warning_of_pandas(unit: Any) -> None:
+def test_times_with_a_zone_are_read_without_a_warning_of_pandas(unit: Any, kept: str) -> None:
     """pandas 3.1 warns of how pyarrow asks for them: where warnings are errors, the frame could not be read."""
     times = (
         pd.to_datetime(["2020-07-01 12:00", None, "1960-01-01 00:00"])
         .tz_localize("Europe/Oslo")
         .as_unit(unit)
     )
-    (column,) = as_frame(pd.DataFrame({"at": times})).piece(0, 3).columns
+    given = pd.Series(times).astype("category") if kept == "category" else times
+    (column,) = as_frame(pd.DataFrame({"at": given})).piece(0, 3).columns
     assert column.type == pa.timestamp(unit, "UTC")
     hours = [None if one is None else one.replace(tzinfo=None) for one in column.to_pylist()]
     assert hours == [dt.datetime(2020, 7, 1, 10), None, dt.datetime(1959, 12, 31, 23)]
