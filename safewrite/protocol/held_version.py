@@ -78,8 +78,8 @@ def let_pass(
     held_s: float, has_moved: Callable[[], Generator[Effect, Outcome, bool]], limits: Limits
 ) -> Generator[Effect, Outcome, None]:
     """Wait for who holds the table before work that it would make vain, and that would make its own vain."""
-    if held_s:
-        yield from stand_aside(held_s, has_moved, (yield from now()) + limits.timeout_s)
+    until_s = min((yield from now()) + limits.timeout_s, limits.until_s)
+    yield from stand_aside(held_s, has_moved, until_s)
 
 
 class HoldingTry(Protocol):

@@ -125,6 +125,19 @@ def test_upkeep_waits_for_a_holder_and_leaves_the_files_that_this_one_took(form:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_upkeep_waits_for_a_dead_holder_for_half_of_what_its_call_has_left(form: str, tmp_path: Path) -> None:
+    """It took the whole time of a call from when it met the holder, so that a call near its end waited beyond it."""
+    lake = lake_of(form, tmp_path)
+    with pytest.raises(Killed):
+        apply(losing(lake, lambda: None, die), OURS, key="ours")
+    keeper = lake.open()
+    world = Waiting(keeper, form)
+    keeper.limits = replace(keeper.limits, until_s=2.0)
+    keeper.maintain()
+    assert 1.0 <= world.now_s < 1.0 + NAP_S_MAX
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_who_only_appends_waits_for_nobody(form: str, tmp_path: Path) -> None:
     lake = lake_of(form, tmp_path)
     with pytest.raises(Killed):
