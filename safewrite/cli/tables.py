@@ -170,7 +170,7 @@ def resolve(
         screen.show(answer, lambda console: console.print(f"not committed: {plain(key)} is in no {unit}"))
         return
     receipt_plain = receipt.to_dict()
-    line = f"committed in {unit} {receipt.version}: {receipt.rows} {'row' if receipt.rows == 1 else 'rows'}, fingerprint {receipt.fingerprint}"
+    line = f"committed in {unit} {receipt.version}: {receipt.rows} row{'s' * (receipt.rows != 1)}, fingerprint {receipt.fingerprint}"
     screen.show(receipt_plain, lambda console: console.print(line, highlight=False))
 
 

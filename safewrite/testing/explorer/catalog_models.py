@@ -17,6 +17,7 @@ from safewrite.testing.explorer.catalog_unions import MarkingPlan
 from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
+    HOLDERS,
     HOLDING,
     MARKS,
     MARKS_TOO,
@@ -341,10 +342,7 @@ CATALOG_MODELS = {
         CatalogModel(
             "held-iceberg",
             "three deletions, where who loses a try holds the table by a snapshot without rows, REST catalog",
-            tuple(
-                replace(one, program=HOLDING, restarts=0)
-                for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))
-            ),
+            HOLDERS,
             helpers=_LEDGER,
             faults=0,
             long_faults=1,

@@ -93,6 +93,11 @@ AT_FIRST = replace(SHARED_INSERT, key="at-first", change=(NOTHING[0], False))
 # Deletions of rows of one file, one row of which is in both.
 MARKS = WriterProcess("marking", "marks", rows=(1, 3))
 MARKS_TOO = WriterProcess("marking", "marks-too", rows=(3, 5), fresh=True)
+HOLDERS = tuple(
+    replace(one, program=HOLDING, restarts=0)
+    for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))
+)
+"""Three deletions, where who loses a try holds the table."""
 
 
 @dataclass(frozen=True, slots=True)

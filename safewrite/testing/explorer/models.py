@@ -9,7 +9,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer.delta_models import (
     AT_FIRST,
-    HOLDING,
+    HOLDERS,
     MARKS,
     MARKS_TOO,
     SHARED_DELETE,
@@ -225,10 +225,7 @@ MODELS = {
         Model(
             "held-three",
             "the same, where who loses a try holds the table by a version without rows",
-            tuple(
-                replace(one, program=HOLDING, restarts=0)
-                for one in (MARKS, MARKS_TOO, replace(MARKS, key="marks-third", rows=(7,)))
-            ),
+            HOLDERS,
             OBJECTS,
             0,
             1,
